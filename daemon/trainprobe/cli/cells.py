@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _WIDE = ("W", "F")
 _NO_START = "，。；：！？、）》”’…%,.;:!?)"  # never at the beginning of a line
@@ -41,6 +41,16 @@ def fill_left(text: str, room: int) -> str:
 def pad(text: str, room: int) -> str:
     """``text`` cut or filled to exactly ``room`` cells."""
     return fill(cut(text, room), room)
+
+
+def fitting(parts: Sequence[str], room: int) -> str:
+    """The first parts, whole, as many as fit beside each other."""
+    line = cut(parts[0], room)
+    for part in parts[1:]:
+        if width(longer := f"{line} · {part}") > room:
+            break
+        line = longer
+    return line
 
 
 def wrap(text: str, room: int, first: str, rest: str) -> list[str]:

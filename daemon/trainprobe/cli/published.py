@@ -37,6 +37,16 @@ def read(directory: Path) -> Report:
         raise Refusal(FAILED, saying("what the daemon published cannot be read: {error}", error=error)) from None
 
 
+def has_ended(directory: Path) -> bool:
+    """Whether the daemon that published there was killed: its lock names a process that is no more. Who may not read
+    the lock does not know."""
+    try:
+        pid = (directory / "lock").read_text().strip()
+    except (OSError, ValueError):
+        return False
+    return pid.isdigit() and not Path("/proc", pid).exists()
+
+
 def _own(directory: Path) -> Report:
     users = directory / USERS
     try:

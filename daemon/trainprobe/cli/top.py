@@ -31,7 +31,7 @@ from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime.loop import clock
 from trainprobe.runtime.publishing import rundir
-from trainprobe.text.saying import word
+from trainprobe.text.saying import Text, word
 
 PERIOD = 0.5  # seconds between two looks
 SMALLEST = (6, 30)  # lines, columns
@@ -85,10 +85,14 @@ class View:
         """The newest report; when there is none, the last one stays, with the reason."""
         try:
             self._show(published.read(self.directory))
-            self.trouble = ""
+            reason: Text = word("its process has ended") if published.has_ended(self.directory) else ""
         except Refusal as gone:
-            since = self.style.clock(self.report.generated)
-            self.trouble = self.style.say("daemon gone since {since} ({reason})", since=since, reason=gone.reason)
+            reason = gone.reason
+        since = self.style.clock(self.report.generated)
+        gone_since = self.style.say(
+            "daemon gone since {since} ({reason})", since=since, reason=self.style.speaker.text(reason)
+        )
+        self.trouble = gone_since if reason else ""
 
     def _show(self, report: Report) -> None:
         self.report = self.style.speaker.report(report)
@@ -158,6 +162,7 @@ def _help(style: Style) -> list[str]:
         ("n p", style.say("next, previous run (in the details)")),
         ("Tab", style.say("next rank (in the details)")),
         ("q", style.say("quit")),
+        (style.say("LOST 1m"), style.say("share of the last minute that was lost; of an ended run, of all its time")),
     )
     return [f"  {keys:<12} {meaning}" for keys, meaning in meanings]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import subprocess
 import time
 from datetime import timezone
 from pathlib import Path
@@ -311,3 +313,53 @@ def test_cells_measure_what_a_terminal_shows() -> None:
     for line in cells.wrap("训练在每三百步停顿一次，因为 checkpoint 写入很慢。", 20, "- ", "  "):
         assert cells.width(line) <= 20
     assert cells.wrap("x" * 30, 12, "", "") == ["x" * 12, "x" * 12, "x" * 6]
+
+
+@pytest.mark.parametrize("width", [40, 60, 66, 72, 80, 120, 200])
+def test_the_keys_are_whole_and_the_hidden_lines_come_first(width: int) -> None:
+    report, history = watched(68)
+    style = Style(width=width)
+    run = next(run for run in report.runs if run.run == FIRST[0])
+    foot = details.lines(run, history, details.Position(), style, 24)[-1]
+    assert "more lines below" in foot.split(" · ")[0]
+    assert set(foot.split(" · ")[1:]) <= set(details.KEYS)
+    assert set(shown(66, 3, style)[-1].split(" · ")) <= set(overview.KEYS)
+
+
+def test_what_tells_runs_apart_is_never_cut() -> None:
+    for width in (60, 66, 80):
+        text = "\n".join(shown(66, 3, Style(width=width)))
+        for number in range(3):
+            assert f"-{number:08x} " in text.partition("──")[0], width
+    assert "train_0.py-00000000 " in shown(66, 3, PLAIN)[5]
+
+
+def test_a_healthy_run_fills_a_large_terminal_with_its_speed() -> None:
+    text = shown(66, 3, Style(width=200), 50, SECOND[0])
+    title = text.index("it/s in the last minute")
+    assert text[title + 1].split()[0] == "8.00"
+    assert sum(line == "" for line in text) < 10
+    (speed,) = [line for line in text if line.startswith(" it/s")]
+    assert len(speed) > 190
+    assert any("memory 21.0 GB" in line and "open files 812" in line for line in text)
+
+
+def test_the_column_says_of_what_time_its_share_is() -> None:
+    assert "LOST 1m" in shown(66)[2]
+    report = moving(66.0)
+    history = RankHistory()
+    history.add_report(report)
+    assert "LOST 1m" not in overview.lines(report, history, overview.Choice(), PLAIN, 24)[2]
+
+
+def test_a_daemon_that_was_killed_is_gone_though_its_report_stays(tmp_path: Path) -> None:
+    publish(tmp_path, moving(68.0))
+    view = View(tmp_path, moving(60.0), PLAIN)
+    (tmp_path / "lock").write_text(f"{os.getpid()}\n")
+    view.refresh()
+    assert not view.trouble
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / "lock").write_text(f"{ended.pid}\n")
+    view.refresh()
+    assert view.lines(24, 80)[1] == "daemon gone since 08:54:28 (its process has ended)"

@@ -12,7 +12,14 @@ from trainprobe.cli.text import worst
 from trainprobe.model.report import Rank, Run
 from trainprobe.text.saying import word
 
-KEYS = word("↑↓ PgUp PgDn scroll · n p next, previous run · Tab next rank · Esc back · q quit")
+KEYS = (
+    word("↑↓ PgUp PgDn scroll"),
+    word("Esc back"),
+    word("q quit"),
+    word("Tab next rank"),
+    word("n p next, previous run"),
+)
+"""The most important ones first: what does not fit is left out."""
 
 
 @dataclass(slots=True)
@@ -29,9 +36,9 @@ def lines(run: Run, history: RankHistory, position: Position, style: Style, heig
     shown = text[position.line : position.line + room]
     hidden = len(text) - position.line - len(shown)
     title = f"{inert(run.key)} · " + " ".join(inert(word) for word in run.command)
-    more = style.say(" · {hidden} more lines below", hidden=hidden) if hidden else ""
+    more = [style.say("{hidden} more lines below", hidden=hidden)] if hidden else []
     head = style.paint(cells.pad(title, style.width), "reverse" if style.colour else "bold")
-    foot = style.paint(cells.cut(style.say(KEYS) + more, style.width), "dim")
+    foot = style.paint(cells.fitting([*more, *map(style.say, KEYS)], style.width), "dim")
     return [head, *shown, *[""] * (room - len(shown)), foot][:height]
 
 

@@ -38,6 +38,18 @@ def sparkline(values: Sequence[float | None], style: Style) -> str:
     return "".join(" " if value is None else marks[round(value / most * last)] for value in values)
 
 
+def columns(values: Sequence[float | None], rows: int, style: Style) -> list[str]:
+    """The same as columns of so many lines, the highest first."""
+    marks = f" {SPARKS if style.unicode else ASCII_BLOCKS[0]}"
+    most = max((value for value in values if value is not None), default=0.0) or 1.0
+    heights = [0.0 if value is None else value / most * rows for value in values]
+    last = len(marks) - 1
+    return [
+        "".join(marks[round(min(1.0, max(0.0, height - row)) * last)] for height in heights)
+        for row in reversed(range(rows))
+    ]
+
+
 def minute_bar(minute: Minute, room: int, style: Style) -> str:
     """Productive, phases and each cause as one bar of ``room`` characters."""
     blocks = BLOCKS if style.unicode else ASCII_BLOCKS

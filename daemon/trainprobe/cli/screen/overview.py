@@ -23,6 +23,7 @@ OLD = 15.0  # seconds: a daemon that nobody follows publishes every ten
 LABEL = 15  # columns beside the text of a line
 MOSTLY = 55.0  # seconds that are called a minute
 HEAD = 3  # lines above the list
+LEAST_GRAPH, MOST_GRAPH = 6, 24  # lines of a graph, its title among them
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ def lines(
     if choice.run not in choice.rows:
         choice.run = choice.rows[0] if runs else ""
     head = _head(report, runs, style, trouble)
-    foot = style.paint(cells.cut(style.say(KEYS), style.width), "dim")
+    foot = style.paint(cells.fitting([*map(style.say, KEYS)], style.width), "dim")
     if not runs:
         waiting = style.wrapped(style.say("No training is seen yet. It appears here as soon as one runs."), "  ")
         return [*head, "", *waiting, *[""] * max(0, height - len(head) - len(waiting) - 2), foot][:height]
@@ -67,15 +68,18 @@ def lines(
     wanted = min(len(runs), max(LEAST_ROWS, room // 3, room - len(panel)))
     panel = panel[: max(0, room - wanted)]
     shown = min(len(runs), room - len(panel))
-    rows = _rows(runs, history, choice, style, shown)
+    names = _name_room(runs, style)
+    rows = _rows(runs, history, choice, style, shown, names)
     if chosen.ranks and style.width >= WIDE and (left := room - shown - len(panel)) > 0:
         more = further(chosen, worst(chosen), style)[:left]
         panel += more[:-2] if more[-2:-1] == [""] else more  # no title without a line below it
+        if (left := room - shown - len(panel)) >= LEAST_GRAPH and chosen.ended is None:
+            panel += _graph(chosen, history, style, min(MOST_GRAPH, left))
     empty = max(0, height - len(head) - 1 - len(rows) - len(panel) - 1)
-    return [*head, _columns(style), *rows, *panel, *[""] * empty, foot][:height]
+    return [*head, _columns(history, runs, names, style), *rows, *panel, *[""] * empty, foot][:height]
 
 
-KEYS = word("↑↓ choose · Enter details · s sort by loss · h help · q quit")
+KEYS = (word("↑↓ choose"), word("Enter details"), word("q quit"), word("h help"), word("s sort by loss"))
 
 
 def _head(report: Report, runs: Sequence[Run], style: Style, trouble: str) -> list[str]:
@@ -102,32 +106,44 @@ def _head(report: Report, runs: Sequence[Run], style: Style, trouble: str) -> li
     return [first, style.paint(cells.cut("! " + "; ".join(bad), style.width), "yellow") if bad else ""]
 
 
-def _columns(style: Style) -> str:
-    text = "  " + cells.fill(style.say("RUN"), _name_room(style))
+def _columns(history: RankHistory, runs: Sequence[Run], names: int, style: Style) -> str:
+    text = "  " + cells.fill(style.say("RUN"), names)
     if style.width >= WIDE:
         text += " " + cells.fill_left(style.say("STEPS"), 7)
     text += " " + cells.fill_left(style.say("IT/S"), 6) + " "
     if style.width >= WIDE:
         text += cells.fill(style.say("MINUTE"), SPARKS + 1)
-    text += cells.fill_left(style.say("LOST"), 7) + f"  {style.say('NOW')}"
+    live = [(run, worst(run)) for run in runs if run.ranks and run.ended is None]
+    minute = any(history.minute((run.key, rank.name), figures.PHASES) for run, rank in live)
+    text += cells.fill_left(style.say("LOST 1m") if minute else style.say("LOST"), 7) + f"  {style.say('NOW')}"
     return style.paint(cells.pad(text, style.width), "reverse" if style.colour else "bold")
 
 
-def _name_room(style: Style) -> int:
-    """Columns for a run's name: what the others leave, and room to say how a run stalls."""
-    return max(10, min(34, style.width - (65 if style.width >= WIDE else 33)))
+def _name_room(runs: Sequence[Run], style: Style) -> int:
+    """Columns for the runs' names: what the other columns leave, and what says how a run stalls."""
+    others, state = (36, 25) if style.width >= WIDE else (19, 14)
+    states = [cells.width(figures.state(run, worst(run), style)) for run in runs if run.ranks]
+    longest = max((cells.width(inert(run.key)) for run in runs), default=0)
+    return min(max(longest, 10), max(12, style.width - others - min(max(states, default=0), state)))
 
 
-def _rows(runs: Sequence[Run], history: RankHistory, choice: Choice, style: Style, shown: int) -> list[str]:
+def _name(key: str, room: int) -> str:
+    """Cut where runs are alike: what tells them apart stands behind the last dash."""
+    head, dash, tail = inert(key).rpartition("-")
+    left = room - cells.width(dash + tail)
+    return cells.pad(cells.cut(head, left) + dash + tail if left > 1 else inert(key), room)
+
+
+def _rows(runs: Sequence[Run], history: RankHistory, choice: Choice, style: Style, shown: int, names: int) -> list[str]:
     at = choice.rows.index(choice.run)
     choice.top = max(0, min(choice.top, at, len(runs) - shown))
     choice.top = max(choice.top, at - shown + 1)
-    return [_row(run, history, style, run.key == choice.run) for run in runs[choice.top : choice.top + shown]]
+    shown_runs = runs[choice.top : choice.top + shown]
+    return [_row(run, history, style, run.key == choice.run, _name(run.key, names)) for run in shown_runs]
 
 
-def _row(run: Run, history: RankHistory, style: Style, chosen: bool) -> str:
+def _row(run: Run, history: RankHistory, style: Style, chosen: bool, name: str) -> str:
     mark = "> " if chosen else "  "
-    name = cells.pad(inert(run.key), _name_room(style))
     if not run.ranks:
         return style.paint(cells.cut(f"{mark}{name}  {style.say('starts')}", style.width), "bold" if chosen else "dim")
     rank = worst(run)
@@ -172,7 +188,8 @@ def body(run: Run, rank: Rank, history: RankHistory, style: Style) -> list[str]:
         out += figures.labelled("verdict", inert(rank.verdict.summary) or style.say("none yet"), style)
     minute = history.minute((run.key, rank.name), figures.PHASES)
     if minute is not None and run.ended is None:
-        room = max(10, style.width // 2 - 16)
+        told = _speeds(rank, run, history, style)
+        room = max(10, style.width - LABEL - cells.width(told) - 1)
         out += [
             " " + cells.fill(_since(minute.seconds, style), 13)
             + figures.minute_bar(minute, style.width - 15, style)
@@ -180,14 +197,30 @@ def body(run: Run, rank: Rank, history: RankHistory, style: Style) -> list[str]:
         out += figures.minute_told(minute, style)
         out += figures.labelled("the thread", figures.states_told(minute, style), style)
         sparks = figures.sparkline(history.speeds((run.key, rank.name), room), style)
-        out += figures.labelled("it/s", f"{sparks} {_speeds(rank, run, history, style)}", style)
+        out += figures.labelled("it/s", f"{sparks} {told}", style)
     out += figures.labelled("workers", figures.workers(rank, style), style)
     for number, part in enumerate(figures.headroom(run, rank, history.now, style)):
-        out += figures.labelled("" if number else "headroom", part, style)
+        if number and cells.width(out[-1]) + cells.width(part) + 3 <= style.width:
+            out[-1] += f" · {part}"
+        else:
+            out += figures.labelled("" if number else "headroom", part, style)
     now = history.gpus if run.ended is None else {}
     if gpus := figures.gpus(rank, now, style):
         out += figures.labelled("GPU", gpus, style)
     return out
+
+
+def _graph(run: Run, history: RankHistory, style: Style, height: int) -> list[str]:
+    """Steps per second over the last minute, ``height`` lines with the title."""
+    rank = worst(run)
+    values = history.speeds((run.key, rank.name), style.width - LABEL)
+    most = max((value for value in values if value is not None), default=0.0)
+    if most <= 0:
+        return []
+    rows = figures.columns(values, height - 2, style)
+    labels = [f"{most:.2f}", *[""] * (len(rows) - 2), "0"]
+    title = style.paint(style.say("it/s in the last minute"), "bold")
+    return ["", title, *(f" {cells.fill_left(label, 12)} {row}" for label, row in zip(labels, rows))]
 
 
 def _since(passed: float, style: Style) -> str:
