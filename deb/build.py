@@ -124,7 +124,7 @@ def _documents(root: Path, version: str, epoch: int) -> None:
         text = command_lines.manual(parser, version, f"{date:%Y-%m-%d}")
         _write_compressed(root / "usr/share/man/man1" / f"{name}.1.gz", text)
     documents = root / DOCUMENTS
-    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+    for page in (*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")):
         _write(documents / page.relative_to(ROOT), page.read_text())
     _write(documents / "examples/no-sys-admin.conf", (ROOT / "systemd/no-sys-admin.conf").read_text())
     for example in (path for path in (ROOT / "systemd/slurm").iterdir() if path.is_file()):

@@ -23,7 +23,12 @@ GOODPUT_UID = "trainprobe-goodput"
 TAG = "trainprobe"
 
 LIVE_PAGE = "http://${host:raw}/"
-ALERTS = "/alerting/list?search=Training"
+LIVE_PAGE_MEANING = (
+    "Choose one host first. Its exporter must listen on more than 127.0.0.1 (`listen:` in exporter.yaml) to be reached;"
+    " `trainprobe page` there has the token"
+)
+LIVE_PAGE_OF_ROW = ("Live page, if its exporter listens beyond 127.0.0.1", "http://${__data.fields.instance}/")
+ALERTS = "/alerting/list?search=Train"
 _KEEP = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
 
 
@@ -53,9 +58,7 @@ def dashboard_of(
     causes, and would ask for the series of a whole fleet at each refresh.
     """
     builder = _plain(uid, title, meaning, since, refresh="30s")
-    builder = builder.link(
-        _elsewhere("Live page", LIVE_PAGE, "The chosen host's exporter; `trainprobe page` has the token")
-    )
+    builder = builder.link(_elsewhere("Live page", LIVE_PAGE, LIVE_PAGE_MEANING))
     builder = builder.link(_elsewhere("Alerts and runbooks", ALERTS, "trainprobe's rules; each has its runbook"))
     for variable in variables(one_run=queries.scope.one_run):
         builder = builder.with_variable(variable)

@@ -10,7 +10,15 @@ from typing import Any
 
 from grafana import thresholds
 from grafana.causes import CAUSE_COLOURS
-from grafana.dashboard import FLEET_UID, MEMORY_UID, STALLS_UID, dashboard_of, link_to_host, link_to_run
+from grafana.dashboard import (
+    FLEET_UID,
+    LIVE_PAGE_OF_ROW,
+    MEMORY_UID,
+    STALLS_UID,
+    dashboard_of,
+    link_to_host,
+    link_to_run,
+)
 from grafana.layout import Line, Section, rows
 from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import Queries
@@ -159,7 +167,11 @@ def _worst(q: Queries) -> list[Line]:
             table_of(
                 "Worst hosts",
                 "The 20 hosts whose runs lost most rank-hours. A click opens their memory and limits.",
-                {"instance": Column("instance", link=("Memory and limits", link_to_host(MEMORY_UID)))},
+                {
+                    "instance": Column(
+                        "instance", link=("Memory and limits", link_to_host(MEMORY_UID)), also=LIVE_PAGE_OF_ROW
+                    )
+                },
                 [(f"topk(20, sum by (instance) ({q.summed(RANK_HOURS_LOST)}))", Column("Rank-hours lost", "h"))],
             ),
             widths=(16, 8),

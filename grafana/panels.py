@@ -190,6 +190,7 @@ class Column:
     unit: str = "string"
     levels: Levels | None = None
     link: tuple[str, str] | None = None  # title, URL
+    also: tuple[str, str] | None = None  # a second one: a click then asks which
 
 
 def table_of(title: str, meaning: str, labels: Mapping[str, Column], values: Iterable[tuple[str, Column]]) -> Any:
@@ -235,8 +236,8 @@ def _column_properties(column: Column) -> list[Any]:
             model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
         ]
     if column.link:
-        title, url = column.link
-        properties.append(model.DynamicConfigValue(id_val="links", value=[{"title": title, "url": url}]))
+        links = [{"title": title, "url": url} for title, url in filter(None, (column.link, column.also))]
+        properties.append(model.DynamicConfigValue(id_val="links", value=links))
     return properties
 
 

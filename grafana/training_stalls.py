@@ -51,7 +51,7 @@ def training_stalls(others: Sequence[Metric] = ()) -> Any:
         [
             Section("Verdict", [_verdict(q)]),
             Section("Lost time", _lost_time(q)),
-            Section("Alerts", [_alerts()], collapsed=True),
+            Section("Alerts", [_alerts()]),
             Section("Steps and GPU", _steps(q) + _gpu_beside_steps(q)),
             Section("Data loading", _data(q), collapsed=True),
             Section("Checkpoints", _checkpoints(q), collapsed=True),
@@ -251,8 +251,9 @@ def _alerts() -> Line:
         8,
         alerts_of(
             "Alerts of this run",
-            "Alerts of trainprobe's rules that fire or are pending for this run. Each has its runbook.",
-            named="Training",
+            "Alerts of trainprobe's rules that fire or are pending for this run. Each has its runbook. Those of"
+            " trainprobe itself have no run: see Alerts and runbooks at the top.",
+            named="Train",
             labels='{run="$run"}',
         ),
     )

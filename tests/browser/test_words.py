@@ -66,6 +66,25 @@ def test_the_page_and_the_text_show_the_same_figures(tab: Tab, tmp_path: Path, r
     assert cost[0].split(", ")[0] in tab.text("#sources")
 
 
+def test_saves_length_and_cost_of_a_run_are_the_text_s(tab: Tab, tmp_path: Path) -> None:
+    opened(tab, "hf_trainer_callback", tmp_path, "en")
+    text = text_of(replay_named("hf_trainer_callback"), Style(zone=timezone.utc)).replace("\n", " ")
+    assert "3 saves, 18 files in all" in text
+    assert "3 saves, 18 files in all" in tab.text("#checkpoints .head")
+    [whole] = re.findall(r"lost: \S+ s of (\S+ s)", text)
+    assert f"{whole} in all" in tab.text("#ledger .head")
+    assert re.search(rf"ran for\s+{whole}", tab.text("#verdict dl"))
+    assert text.rstrip().endswith(tab.text("#sources").rpartition(", ")[2].strip())
+
+
+def test_a_function_keeps_its_name_at_the_begin_of_a_chinese_sentence(tab: Tab, tmp_path: Path) -> None:
+    opened(tab, "hf_trainer_callback", tmp_path, "zh")
+    tab.evaluate("document.querySelector('#events tr[data-item] button').click()")
+    tab.wait_for("document.querySelector('#details .summary') !== null")
+    assert tab.text("#details .summary").startswith("busy (samples.py:30)")
+    assert ", " not in tab.text("#sources").rpartition("观测开销")[2]
+
+
 def test_amounts_are_rounded_as_in_texts(tab: Tab, tmp_path: Path) -> None:
     blank = tmp_path / "blank.html"
     blank.write_text("<!DOCTYPE html><title>x</title><script id='words' type='application/json'>{}</script>")

@@ -47,7 +47,7 @@ def act(args: argparse.Namespace) -> int:
 
 def probes() -> Finding:
     """The proof: load everything, and take it out again."""
-    name, why = "eBPF programs", word("everything that is told about time comes from them")
+    name, why = word("eBPF programs"), word("everything that is told about time comes from them")
     if privileges.missing():
         return Finding(name, checks.DEGRADED, word("not tried: not root"), why, "sudo trainprobe check")
     try:
@@ -74,7 +74,8 @@ def findings_text(findings: list[Finding], style: Style) -> str:
     lines = []
     for finding in findings:
         head = cells.fill(style.say(finding.state), 8)
-        wrapped = style.wrapped(style.speaker.text(finding.what), f"{head}  {finding.name:<14}  ")
+        name = cells.fill(_name(finding, style), 14)
+        wrapped = style.wrapped(style.speaker.text(finding.what), f"{head}  {name}  ")
         lines += [wrapped[0].replace(head, style.paint(head, LOOK[finding.state]), 1), *wrapped[1:]]
         if finding.state != checks.OK:
             lines += style.wrapped(style.say("needed: {why}", why=style.speaker.text(finding.why)), " " * 26)
@@ -84,17 +85,21 @@ def findings_text(findings: list[Finding], style: Style) -> str:
     return "\n".join([*lines, "", *style.wrapped(concluded(findings, style))])
 
 
+def _name(finding: Finding, style: Style) -> str:
+    return style.say(word("user shares") if finding.name == "shares" else finding.name)
+
+
 def concluded(findings: list[Finding], style: Style) -> str:
-    missing = [finding.name for finding in findings if finding.state == checks.MISSING]
-    degraded = [finding.name for finding in findings if finding.state == checks.DEGRADED]
+    missing = [_name(finding, style) for finding in findings if finding.state == checks.MISSING]
+    degraded = [_name(finding, style) for finding in findings if finding.state == checks.DEGRADED]
     if missing:
-        return style.say("Nothing can be watched before this is mended: {names}.", names=", ".join(missing))
+        return style.say("Nothing can be watched before this is mended: {names}.", names=style.listed(missing))
     start = style.say(
         "trainprobe run -- python train.py, or for all trainings of this host: systemctl start trainprobe"
     )
     if degraded:
         return style.say(
             "It works, without what these would give: {names}. To begin: {start}",
-            names=", ".join(degraded), start=start,
+            names=style.listed(degraded), start=start,
         )  # fmt: skip
     return style.say("Everything works. To begin: {start}", start=start)

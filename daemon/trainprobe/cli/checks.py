@@ -51,12 +51,12 @@ def rights() -> Finding:
     missing = privileges.missing()
     why = word("eBPF programs are loaded with these rights")
     if not missing:
-        return Finding("rights", OK, word("all capabilities are there"), why)
+        return Finding(word("rights"), OK, word("all capabilities are there"), why)
     if shutil.which("sudo"):
         what = saying("not root ({names} missing); run and attach will ask sudo for them", names=", ".join(missing))
-        return Finding("rights", DEGRADED, what, why, word("run it as root for the daemon"))
+        return Finding(word("rights"), DEGRADED, what, why, word("run it as root for the daemon"))
     what = saying("not root ({names} missing), and no sudo", names=", ".join(missing))
-    return Finding("rights", MISSING, what, why, word("run it as root"))
+    return Finding(word("rights"), MISSING, what, why, word("run it as root"))
 
 
 def btf(path: Path = Path("/sys/kernel/btf/vmlinux")) -> Finding:
@@ -142,8 +142,8 @@ def libbcc() -> Finding:
 def pid_namespace(proc: str = "/proc") -> Finding:
     why = word("the kernel names processes as the host does")
     if hidden := privileges.pids_hidden(proc):
-        return Finding("pid namespace", MISSING, hidden, why, privileges.PIDS_REMEDY)
-    return Finding("pid namespace", OK, word("the host's"), why)
+        return Finding(word("pid namespace"), MISSING, hidden, why, privileges.PIDS_REMEDY)
+    return Finding(word("pid namespace"), OK, word("the host's"), why)
 
 
 def psi(path: Path = Path("/proc/pressure/io")) -> Finding:

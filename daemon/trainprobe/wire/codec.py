@@ -55,6 +55,9 @@ def loads(text: str | bytes) -> Any:
     """JSON to values; NaN and infinities become None; anything malformed is a WireError."""
     try:
         return json.loads(text, parse_constant=lambda _name: None)
+    except json.JSONDecodeError as error:
+        why = saying("not JSON: line {line}, column {column}", line=error.lineno, column=error.colno)
+        raise WireError(why) from None
     except (ValueError, RecursionError) as error:
         raise WireError(saying("not JSON: {error}", error=error)) from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.users import mounted, reachable
-from trainprobe.cli import check, checks, main
+from trainprobe.cli import cells, check, checks, main
 from trainprobe.cli.checks import Finding
 from trainprobe.cli.style import Style
 from trainprobe.model.report import Report, Source
@@ -196,3 +196,14 @@ def test_whoever_has_no_room_with_a_running_daemon_is_told(tmp_path: Path) -> No
         "more than 64 runs of user 1000",
         "exclude them",
     )
+
+
+def test_the_names_of_checks_are_in_the_reader_s_language() -> None:
+    found = [Finding(name, checks.DEGRADED, "no", "all") for name in ("rights", "pid namespace", "shares", "BTF")]
+    style = Style(speaker=Speaker("zh"))
+    text = check.findings_text(found, style)
+    names = ["权限", "PID 命名空间", "用户配额", "BTF"]
+    assert [name for name in names if name not in text] == []
+    assert "，".join(names) in check.concluded(found, style)
+    columns = {cells.width(line[: line.index(what)]) for line in text.splitlines() if (what := " no") in line}
+    assert len(columns) == 1

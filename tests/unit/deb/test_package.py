@@ -56,6 +56,12 @@ def test_all_of_the_programs_is_there_and_nothing_compiled(staged: Path) -> None
     assert [path for path in staged.rglob("*") if path.suffix in (".pyc", ".so")] == []
 
 
+def test_the_readme_comes_in_both_languages(staged: Path) -> None:
+    documents = staged / "usr/share/doc/trainprobe"
+    assert "(README.zh.md)" in (documents / "README.md").read_text()
+    assert (documents / "README.zh.md").read_text() == (build.ROOT / "README.zh.md").read_text()
+
+
 def test_what_is_vendored_keeps_its_licence(staged: Path) -> None:
     vendor = staged / "usr/lib/trainprobe/vendor"
     assert {path.name for path in vendor.glob("prometheus_client-*/licenses/*")} == {"LICENSE", "NOTICE"}

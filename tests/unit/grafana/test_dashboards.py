@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, SHOWN, STATE_COLOURS, TOGGLES
+from grafana.rules.alerts import ALERTS
 from grafana.rules.build import GROUPS
 from grafana.thresholds import Levels
 from tests.observability.dashboards import (
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Prefer using dashboardv2")
 OF_RUNS = [uid for uid in ALL if uid != OF_SUMS]
 RECORDED = {one.record for _, _, recordings in GROUPS for one in recordings}
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "process_resident_memory_bytes"}
+
+EXPORTER = "http://${__data.fields.instance}/"
 
 
 def test_the_committed_files_are_what_the_code_builds() -> None:
@@ -165,13 +168,22 @@ def test_a_run_has_its_alerts_the_live_page_and_the_distribution_of_its_steps() 
     }
     alerts = every["Alerts of this run"]
     assert (alerts["type"], alerts["options"]["alertInstanceLabelFilter"]) == ("alertlist", '{run="$run"}')
-    assert alerts["options"]["alertName"] == "Training"
+    assert every["Alerts"]["collapsed"] is False
+    names = {alert.name for alerts in ALERTS.values() for alert in alerts}
+    assert {name for name in names if alerts["options"]["alertName"] not in name} == set()
     heat = every["Step times"]
     assert (heat["type"], heat["targets"][0]["format"]) == ("heatmap", "heatmap")
     assert "trainprobe_step_duration_seconds_bucket" in heat["targets"][0]["expr"]
     links = {link["title"]: link.get("url", "") for link in ALL["trainprobe-stalls"]["links"]}
     assert links["Live page"] == "http://${host:raw}/"
-    assert links["Alerts and runbooks"].startswith("/alerting/list")
+    address, _, searched = links["Alerts and runbooks"].partition("?search=")
+    assert address == "/alerting/list"
+    assert {name for name in names if searched not in name} == set()
+
+
+@pytest.mark.parametrize("uid", ["trainprobe-fleet", "trainprobe-hosts"])
+def test_a_row_of_a_host_leads_to_its_own_live_page(uid: str) -> None:
+    assert EXPORTER in {url for panel in panels(ALL[uid]) for url in _links(panel)}
 
 
 @pytest.mark.parametrize("uid", OF_RUNS)
@@ -226,11 +238,11 @@ def test_links_of_tables_lead_to_dashboards_that_exist() -> None:
         for panel in panels(dashboard):
             for url in _links(panel):
                 led.append(url)
-                assert re.match(r"/d/([a-z-]+)\?", url)[1] in ALL  # type: ignore[index]
+                assert url == EXPORTER or re.match(r"/d/([a-z-]+)\?", url)[1] in ALL  # type: ignore[index]
                 named = set(re.findall(r"\$\{__data\.fields\.(\w+)\}", url))
                 columns = set(panel["transformations"][1]["options"]["renameByName"].values())
                 assert named <= columns, f"{panel['title']}: the link reads {named} of {columns}"
-    assert len(led) == 6
+    assert len(led) == 8
 
 
 def _links(panel: dict[str, Any]) -> list[str]:

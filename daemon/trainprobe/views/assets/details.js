@@ -35,7 +35,7 @@ function facts(item) {
   if (item.kind === "stall") {
     told.push([say("lost"), seconds(item.seconds)], [say("step"), item.steps > 1 ? say("{first} and {more} more", { first: number(item.first_step), more: number(item.steps - 1) }) : number(item.first_step)]);
     if (item.open) told.push(["", UNOPENED]);
-    if (item.period) told.push([say("again every"), [item.period.steps ? many(item.period.steps, "{number} step", "{number} steps") : "", seconds(item.period.seconds)].filter(Boolean).join(", ")]);
+    if (item.period) told.push([say("again every"), [item.period.steps ? many(item.period.steps, "{number} step", "{number} steps") : "", seconds(item.period.seconds)].filter(Boolean).join(say(", "))]);
   } else if (isKnown(item.eta_seconds)) told.push([say("in"), seconds(item.eta_seconds)]);
   return h("p", { class: "facts" }, told.map(([name, value]) => h("span", {}, `${name} `, h("b", {}, value))));
 }

@@ -127,7 +127,7 @@ const lanes = [
   },
   {
     id: "checkpoints", title: say("Checkpoints"), height: 26,
-    says: (scene) => many(scene.rank.totals?.checkpoints ?? scene.rank.checkpoints.length, "{number} file", "{number} files"),
+    says: (scene) => savesAndFiles(scene.rank),
     draw(painter, scene) {
       for (const save of scene.rank.checkpoints) drawCheckpoint(painter, save, save.end ?? scene.now);
     },
@@ -343,7 +343,7 @@ function saysGpu(scene) {
     const trouble = now && now.state !== "up" ? [say(now.state)] : now && isKnown(now.utilization) ? [say("{share} now", { share: percent(now.utilization) })] : [];
     const memory = now && isKnown(now.memory_used_bytes) && isKnown(now.memory_total_bytes) ? [say("{part} of {whole}", { part: bytes(now.memory_used_bytes), whole: bytes(now.memory_total_bytes) })] : [];
     const mean = isKnown(gpu.utilization_mean) ? [say("{share} in all", { share: percent(gpu.utilization_mean) })] : [];
-    return `${gpus.length > 1 ? `${gpu.index}: ` : ""}${[...trouble, ...mean, ...memory].join(", ") || say("not measured")}`;
+    return `${gpus.length > 1 ? `${gpu.index}: ` : ""}${[...trouble, ...mean, ...memory].join(say(", ")) || say("not measured")}`;
   }).join(" · ");
 }
 

@@ -14,7 +14,7 @@ function showVerdict(scene) {
     [say("step"), seconds(steps.median_seconds), `p99 ${seconds(steps.p99_seconds)}${isKnown(steps.variation_ratio) ? say(", variation {ratio}", { ratio: percent(steps.variation_ratio) }) : ""}`, ""],
     [say("bound by"), say(rank.bound.by), rank.bound.why, ""],
     run.ended === null ? [say("running for"), seconds(now - run.started), say("since {start}", { start: `${date(run.started)} ${clock(run.started)}` }), ""]
-      : [say("ran for"), seconds(run.ended - run.started), say("until {end}", { end: `${date(run.ended)} ${clock(run.ended)}` }), ""],
+      : [say("ran for"), seconds(run.ended - Math.min(run.started, rank.started ?? run.started)), say("until {end}", { end: `${date(run.ended)} ${clock(run.ended)}` }), ""],
   ];
   fill(byId("verdict"), [is, verdict, tiles, steps.reason, run.command, rank.pid, run.user, run.labels, framework], () => [
     h("span", { class: `pill ${is.tone}${is.pulse ? " pulse" : ""}`, role: "status" }, is.word),
@@ -28,8 +28,9 @@ function showVerdict(scene) {
   document.title = `${is.short} ${is.pulse ? is.word : say("{share} lost", { share: percent(lost / wall) })} · ${clean(run.run)}`;
 }
 
+// The first letter of a sentence. Chinese has no capitals: where such a sentence begins with a letter, it is a name's.
 function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  return READER === "en" ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
 function showAdvice(scene) {
@@ -83,7 +84,7 @@ function showLedger(scene) {
 }
 
 function stack(parts, whole, kind, label) {
-  const said = parts.map((part) => `${part.title} ${percent(part.value / whole)}`).join(", ");
+  const said = parts.map((part) => `${part.title} ${percent(part.value / whole)}`).join(say(", "));
   return h("div", { class: `stack ${kind}`, role: "img", "aria-label": `${label}: ${said}` }, parts.map((part) => {
     const pale = part.kind === "lost" ? "" : "pale";
     const words = !kind && part.value / whole > 0.09 ? `${part.title} ${percent(part.value / whole)}` : "";
@@ -141,7 +142,7 @@ function markChosen(id) {
 function showCheckpoints(scene) {
   const saves = scene.rank.checkpoints.toReversed().slice(0, 50);
   fill(byId("checkpoints"), saves, () => [
-    h("div", { class: "head" }, h("h2", { id: "checkpoints-title" }, say("Checkpoints")), h("span", { class: "soft" }, many(scene.rank.totals.checkpoints, "{number} file", "{number} files"))),
+    h("div", { class: "head" }, h("h2", { id: "checkpoints-title" }, say("Checkpoints")), h("span", { class: "soft" }, savesAndFiles(scene.rank))),
     saves.length ? h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, [say("when"), say("file"), say("size"), say("took"), say("blocked"), "fsync", ""].map((name, place) => h("th", { scope: "col", class: place > 1 && place < 6 ? "num" : "" }, name)))),
       h("tbody", {}, saves.map((save) => h("tr", {}, h("td", { class: "num" }, clock(save.start)), h("td", { class: "wrap", title: save.path }, fileName(save.path)),
@@ -195,7 +196,7 @@ function watching(cost, dropped) {
     say("{spent} of CPU", { spent: seconds(cost.cpu_seconds) }) + (isKnown(cost.start_seconds) ? say(" ({spent} of it to start)", { spent: seconds(cost.start_seconds) }) : ""),
     isKnown(cost.bpf_seconds) ? say("{spent} in the kernel", { spent: seconds(cost.bpf_seconds) }) : "",
     isKnown(cost.share_of_run) ? say("{share} of one CPU after the start", { share: percent(cost.share_of_run) }) : "",
-    bytes(cost.rss_bytes), dropped ? many(dropped, "{number} event lost", "{number} events lost") : "",
+    `${Math.round(cost.rss_bytes / 1e6)} MB`, dropped ? many(dropped, "{number} event lost", "{number} events lost") : "",
   ];
-  return say("cost of watching: {cost}", { cost: parts.filter(Boolean).join(", ") });
+  return say("cost of watching: {cost}", { cost: parts.filter(Boolean).join(say(", ")) });
 }

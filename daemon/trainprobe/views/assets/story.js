@@ -66,6 +66,15 @@ function states(rank) {
     .sort((a, b) => b.value - a.value);
 }
 
+// As the text report counts them: the files of one save belong together.
+function savesAndFiles(rank) {
+  const { totals, checkpoints } = rank;
+  const files = totals?.checkpoints ?? checkpoints.length;
+  const saves = totals?.saves || new Set(checkpoints.map((file, place) => file.save || -1 - place)).size;
+  const more = saves < files ? say(", {files} files in all", { files: number(files) }) : "";
+  return many(saves, "{number} save", "{number} saves") + more;
+}
+
 // What to do, by cause: the advice of its stalls, bottlenecks and events, the costliest cause first, and of each the
 // summary of what cost most at once.
 function proposals(rank) {
