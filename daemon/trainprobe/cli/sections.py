@@ -75,7 +75,11 @@ def _time(run: Run, rank: Rank, style: Style) -> Iterator[str]:
             label = cells.fill(style.say(name) if meaning != "lost" else name, NAME)
             said = cells.fill(style.say(meaning) if meaning else "", 5)
             yield f"  {label} {seconds(value):>10}  {percent(value / wall):>7}  {said}  {bar}"
-    states = [f"{name} {percent(value / wall)}" for name, value in descending(rank.ledger) if value / wall >= ROUNDED]
+    states = [
+        f"{style.state(name)} {percent(value / wall)}"
+        for name, value in descending(rank.ledger)
+        if value / wall >= ROUNDED
+    ]
     if states:
         yield from style.wrapped(
             style.listed(states[:STATES_SHOWN]),
@@ -92,7 +96,11 @@ def _goodput(run: Run, _rank: Rank, style: Style) -> Iterator[str]:
 def _shutdown(rank: Rank, style: Style) -> Iterator[str]:
     """What was in the time after the training's code was left."""
     spans = [span.states for span in rank.phases if span.phase == "shutdown" and span.states]
-    parts = [f"{name} {seconds(value)}" for name, value in descending(spans[-1]) if value >= 0.01] if spans else []
+    parts = (
+        [f"{style.state(name)} {seconds(value)}" for name, value in descending(spans[-1]) if value >= 0.01]
+        if spans
+        else []
+    )
     if parts:
         yield from style.wrapped(
             style.listed(parts[:STATES_SHOWN]), f"  {style.label(style.say('the shutdown'))}", "    "
@@ -175,11 +183,14 @@ def _longest(rank: Rank, style: Style) -> Iterator[str]:
     if stall is None:
         return
     yield style.say(
-        "  {when}, {lasted} of {cause}", when=style.clock(stall.start), lasted=seconds(stall.seconds), cause=stall.cause
+        "  {when}, {lasted} of {cause}",
+        when=style.clock(stall.start),
+        lasted=seconds(stall.seconds),
+        cause=style.cause(stall.cause),
     )
     shares = [(cause, value) for cause, value in descending(stall.shares) if value >= ROUNDED * stall.seconds]
     if len(shares) > 1:
-        listed = style.listed(f"{cause} {seconds(value)}" for cause, value in shares)
+        listed = style.listed(f"{style.cause(cause)} {seconds(value)}" for cause, value in shares)
         yield from style.wrapped(listed, f"  {style.label(style.say('shares'))}")
     for depth, link in enumerate(stall.chain):
         arrow = ("└ " if style.unicode else "`- ") if depth else ""

@@ -11,8 +11,11 @@ from typing import TextIO
 
 from trainprobe.cli import cells
 from trainprobe.cli.terminal import WIDEST, Terminal
+from trainprobe.model.cause import State
+from trainprobe.model.message import Message
 from trainprobe.text.render import Speaker
 from trainprobe.text.saying import word
+from trainprobe.views.palette import STATES
 
 ROOM = 20  # columns that text beside something needs
 UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|min|h|%|B|kB|MB|GB|TB|it/s)\b|%)")
@@ -60,6 +63,18 @@ class Style:
     def counted(self, number: int, one: str, several: str) -> str:
         """The number and its word, in the reader's language: 1 stall, 3 stalls."""
         return self.say(one if number == 1 else several, number=number)
+
+    def cause(self, key: str) -> str:
+        """A cause in a sentence: its key, which metrics have too; in other languages its title, with the key."""
+        title = self.speaker.message(Message(f"cause.{key}"), key)
+        return (
+            key if self.speaker.language == "en" or title == key else self.say("{title} ({key})", title=title, key=key)
+        )
+
+    def state(self, key: str) -> str:
+        """A state of the training thread in a sentence: its key; in other languages its title."""
+        known = self.speaker.language != "en" and key in STATES
+        return self.say(STATES[State(key)].title) if known else key
 
     def label(self, text: str) -> str:
         """What stands before a text, in the reader's language already, with its colon."""

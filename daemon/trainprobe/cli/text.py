@@ -93,7 +93,9 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
         )
         return
     if verdict.kind == "end":
-        headline = style.say("ENDED by {cause}", cause=verdict.cause) if verdict.cause else style.say("ENDED")
+        headline = (
+            style.say("ENDED by {cause}", cause=style.cause(verdict.cause)) if verdict.cause else style.say("ENDED")
+        )
     else:
         (most, ns), own = _most_lost(rank), verdict.cause if verdict.cause in rank.lost else None
         of_it = rank.lost.get(own or most, verdict.seconds)
@@ -102,7 +104,8 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
         headline = style.say(
             PART_LOST if own not in (most, None) else ALL_LOST if mine == all_ else made,
             share=percent(_share(lost, rank)), lost=all_, wall=seconds(rank.wall_seconds),
-            cause=own or most or verdict.cause, most=mine, others=most, others_most=seconds(ns),
+            cause=style.cause(own or most or verdict.cause or ""), most=mine,
+            others=style.cause(most), others_most=seconds(ns),
         )  # fmt: skip
     yield from style.painted(headline, "bold", look)
     yield from style.wrapped(summary)
