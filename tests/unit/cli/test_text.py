@@ -314,8 +314,8 @@ def test_what_hardly_costs_anything_is_not_to_be_done_anything_about() -> None:
 def test_sentences_name_causes_and_states_in_the_reader_s_language() -> None:
     chinese, english = Style(speaker=Speaker("zh")), Style()
     assert [english.cause("cpu_bound"), english.state("runqueue")] == ["cpu_bound", "runqueue"]
-    assert chinese.cause("cpu_bound") == "CPU 上的 Python 计算（cpu_bound）"
+    assert chinese.cause("cpu_bound") == "CPU 上的 Python 计算 [cpu_bound]"
     assert chinese.state("runqueue") == "等待分到 CPU"
     assert [chinese.cause("of_a_later_version"), chinese.state("of_another")] == ["of_a_later_version", "of_another"]
     head = text_of(reports.stalled(), chinese)
-    assert "（" + next(iter(reports.stalled().runs[0].ranks[0].lost)) + "）" in head.splitlines()[0]
+    assert f"[{next(iter(reports.stalled().runs[0].ranks[0].lost))}]" in head.splitlines()[0]
