@@ -175,7 +175,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *count, process 
     return SUCCESS;
 }
 
-/* Two samples of "other_pid", of "other_busy" per cent, and none of "pid": it ran no kernel. */
+/* Two samples of "other_pid", of "other_busy" per cent (0: none), and none of "pid": it ran no kernel. */
 typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } use;
 int nvmlDeviceGetProcessUtilization(device *d, use *out, unsigned *count, unsigned long long last) {
     unsigned long long other = 0, busy = 0;
@@ -183,6 +183,10 @@ int nvmlDeviceGetProcessUtilization(device *d, use *out, unsigned *count, unsign
     if (result)
         return result;
     look(d->index, "other_pid", &other);
+    if (!busy) {
+        *count = 0;
+        return SUCCESS;
+    }
     if (!out || *count < 2) {
         *count = 2;
         return INSUFFICIENT_SIZE;

@@ -45,7 +45,7 @@ _REASONS = {
     0x80: "hw_power_brake",
 }
 _REOPEN = frozenset((1, 2, 4, 9, 999))  # uninitialized, invalid argument, no permission, driver not loaded, unknown
-_NOT_FOUND = 6
+_NO_SAMPLES = frozenset((0, 6))  # NVML_SUCCESS, which pynvml raises where there are none; not found
 _LOST = 15  # NVML_ERROR_GPU_IS_LOST
 _NOT_THERE = frozenset((3, 6, 13))  # not supported, not found, function not found
 _VERSION = 25  # NVML_ERROR_ARGUMENT_VERSION_MISMATCH
@@ -367,15 +367,8 @@ class _Device:
 
     def _used(self) -> dict[int, float] | None:
         """By process, how busy its kernels kept the GPU since the last time; one that ran none is not named."""
-        nvml, since = self._nvml, self._used_us
-        try:
-            seen = nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
-        except (nvml.NVMLError, AttributeError) as error:
-            if getattr(error, "value", None) == _NOT_FOUND:
-                return {}
-            if getattr(error, "value", None) not in (None, *_NOT_THERE):
-                raise
-            self._missing.add("process_utilization")
+        since, seen = self._used_us, self._ask("process_utilization", self._process_samples)
+        if seen is None:
             return None
         by_pid: dict[int, list[int]] = {}
         for one in seen:
@@ -383,6 +376,14 @@ class _Device:
                 by_pid.setdefault(int(one.pid), []).append(int(one.smUtil))
                 self._used_us = max(self._used_us, int(one.timeStamp))
         return {pid: min(1.0, sum(shares) / len(shares) / 100) for pid, shares in by_pid.items()}
+
+    def _process_samples(self) -> Any:
+        try:
+            return self._nvml.nvmlDeviceGetProcessUtilization(self._handle, self._used_us)
+        except self._nvml.NVMLError as error:
+            if error.value in _NO_SAMPLES:
+                return ()
+            raise
 
 
 def _text(value: Any) -> str:

@@ -99,11 +99,12 @@ def test_a_process_that_only_holds_memory_is_told_from_one_that_computes(machine
         0: WHOLE | {"other_pid": 4712, "other_busy": 37},
         1: WHOLE | {"other_pid": 4712},
         2: dict(WHOLE),
+        3: WHOLE | {"other_pid": 4712, "other_busy": 0},
     }
     said = machine.watch(
         """
-        seen = until(lambda by: len(by) == 3)
-        for at in range(3):
+        seen = until(lambda by: len(by) == 4)
+        for at in range(4):
             print([(h.pid, h.utilization) for h in seen[at].holders], seen[at].missing)
         """
     )
@@ -111,6 +112,7 @@ def test_a_process_that_only_holds_memory_is_told_from_one_that_computes(machine
         "[(4711, 0.0), (4712, 0.37)] ()",
         "[(4711, None), (4712, None)] ('process_utilization',)",
         "[(4711, None)] ()",
+        "[(4711, 0.0), (4712, 0.0)] ()",
     ]
 
 

@@ -16,7 +16,7 @@ backward pass, a growth no larger than the swing of the machine's own pace has t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from trainprobe.derive.average import median
@@ -150,12 +150,6 @@ class Trend:
         """One more reading of how fast the machine computes: the CPU time of a fixed piece of work."""
         self._paces.append(ns)
 
-    @property
-    def swing(self) -> float:
-        """How much slower than at its quicker times the machine is at its slower ones, of late."""
-        paces = sorted(self._paces)
-        return paces[3 * len(paces) // 4] / paces[len(paces) // 4] - 1 if len(paces) >= PACES_LEAST else 0.0
-
     def surroundings(self, others: float | None) -> None:
         """Adds the part of the host's processors that other programs use."""
         if others is None:
@@ -182,7 +176,7 @@ class Trend:
         if len(blocks) > BLOCKS:
             self._earlier[scale].add(blocks.pop(0))
         if self.growth is None and self._candidate is None and len(blocks) >= LEAST:
-            grown = growing(blocks, self._earlier[scale], self.swing)
+            grown = growing(blocks, self._earlier[scale], self._paces)
             self._positive[scale] = self._positive[scale] + 1 if grown else 0
             if self._positive[scale] >= 2:
                 self._confirm(grown, BLOCK << scale)
@@ -221,20 +215,26 @@ class Trend:
         self.growth = Drift(self.growth.from_ns, level, self.growth.from_step, self.steps)
 
 
-def growing(blocks: Sequence[Block], before: Earlier, swing: float = 0.0) -> Sequence[float]:
-    """The lengths that show a growth: as they are, or divided by the pace; none where neither do. ``swing``: of the
-    machine's pace, where a backward pass does not tell it."""
+def growing(blocks: Sequence[Block], before: Earlier, paces: Collection[int] = ()) -> Sequence[float]:
+    """The lengths that show a growth: as they are, or divided by the pace; none where neither do. ``paces``: readings
+    of the machine's, where a backward pass does not tell it."""
     lengths = [block.length for block in blocks]
     if not _has_risen(lengths) or (grown := line.grown(lengths)) < GROWTH:
         return ()
     if any(block.backward < PACE_LEAST * block.length for block in blocks):
-        return lengths if grows(lengths) and not (swing >= grown and _may_be_pace(lengths, before)) else ()
+        return lengths if grows(lengths) and not (_swing(paces) >= grown and _may_be_pace(lengths, before)) else ()
     usual = median(block.backward for block in blocks)
     paced = [block.length * usual / block.backward for block in blocks]
     if grows(paced):
         return paced
     alike = abs(line.grown(paced)) < APART * grown
     return lengths if grows(lengths) and not (alike and _may_be_pace(lengths, before)) else ()
+
+
+def _swing(paces: Collection[int]) -> float:
+    """How much slower than at its quicker times the machine is at its slower ones, of late."""
+    found = sorted(paces)
+    return found[3 * len(found) // 4] / found[len(found) // 4] - 1 if len(found) >= PACES_LEAST else 0.0
 
 
 def _may_be_pace(lengths: Sequence[float], before: Earlier) -> bool:
