@@ -10,19 +10,19 @@ Growth that is steep within 200 steps has its own, stricter test (``steep``).
 
 A machine whose speed changes (invisible others share its processors) hides growth that a steady one shows. All
 computing changes alike, so where the scatter leaves a growth in doubt, each block is divided by the time of its
-backward pass. The cause of growth is mostly elsewhere; where it is not, the lengths alone decide. Where nothing marks a
-backward pass, a growth no larger than the swing of the machine's own pace has to exceed all steps before it."""
+backward pass, and what a growth that shows then cost is counted at that pace. The cause of growth is mostly elsewhere;
+where it is not, the lengths alone decide. Where nothing marks a backward pass, a growth no larger than the swing of the machine's own pace has to exceed all steps before it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainprobe.derive.average import median
 from trainprobe.derive.trend import robust_line as line
 from trainprobe.derive.trend.series import ThinnedSeries
-from trainprobe.derive.trend.steep_drift import SIZE, Block, Steep
+from trainprobe.derive.trend.steep_drift import NONE, SIZE, Block, Growth, Steep, at_one_pace
 from trainprobe.model.moment import NS
 
 BLOCK = 20  # steps
@@ -68,6 +68,11 @@ class Drift:
     to_ns: float
     from_step: int  # ordinary steps, counted from the first
     to_step: int
+    blocks: Growth = NONE  # that showed it
+
+    def beyond(self, ns: float, steps: int, backward: float) -> float:
+        """What so many steps took beyond the level before, where the backward computes for so many ns a step."""
+        return ns - steps * self.from_ns * self.blocks.pace(backward)
 
     @property
     def ratio(self) -> float:
@@ -104,7 +109,7 @@ class Trend:
     _lost_ns: float = 0.0  # by full blocks
     _candidate: Drift | None = None
     _candidate_ns: float = 0.0  # what it cost, should it be one
-    _beyond_ns: float = 0.0  # of the block that is not full yet: beyond the level before the drift
+    _counted: int = 0  # steps of the block that is not full yet, whose cost was counted with blocks before
     _lengths: list[int] = field(default_factory=list)  # of the block that is not full yet
     _backwards: list[int] = field(default_factory=list)
     _scales: list[list[Block]] = field(default_factory=lambda: [[] for _ in range(SCALES)])
@@ -116,24 +121,23 @@ class Trend:
     @property
     def lost_ns(self) -> float:
         """Beyond the level before the drift, all drifts so far."""
-        return self._lost_ns + (max(0.0, self._beyond_ns) if self.growth is not None else 0.0)
+        return self._lost_ns + (self._beyond(self.growth) if self.growth is not None else 0.0)
 
     def add_step(self, ns: int, backward_ns: int = 0) -> None:
         """One ordinary step; ``backward_ns``: of it, computing within the backward pass."""
         self.steps += 1
-        grown = self.growth or self._candidate
-        self._beyond_ns = self._beyond_ns + ns - grown.from_ns if grown is not None else 0.0
         steep = self.steep.add_step(ns, backward_ns)
         self._lengths.append(ns)
         self._backwards.append(backward_ns)
         if len(self._lengths) == BLOCK:
             block = Block(median(self._lengths), median(self._backwards))
+            self._charge()
             self._lengths.clear()
             self._backwards.clear()
-            self._charge()
+            self._counted = 0
             self._add(0, block)
             if self.growth is not None:
-                self._follow(block.length)
+                self._follow(self.growth)
         if steep and self.growth is None and self._candidate is None:
             self._confirm(steep, SIZE)
 
@@ -141,10 +145,13 @@ class Trend:
         """A block is full: what its steps took beyond the level before the drift. Each step alone would count the
         longer half of all scatter, and not the shorter one."""
         if self.growth is not None:
-            self._lost_ns += max(0.0, self._beyond_ns)
-        else:
-            self._candidate_ns += max(0.0, self._beyond_ns)
-        self._beyond_ns = 0.0
+            self._lost_ns += self._beyond(self.growth)
+        elif self._candidate is not None:
+            self._candidate_ns += self._beyond(self._candidate)
+
+    def _beyond(self, grown: Drift) -> float:
+        steps = self._lengths[self._counted :]
+        return max(0.0, grown.beyond(sum(steps), len(steps), median(self._backwards))) if steps else 0.0
 
     def add_pace(self, ns: int) -> None:
         """One more reading of how fast the machine computes: the CPU time of a fixed piece of work."""
@@ -187,14 +194,16 @@ class Trend:
             both = Block((before.length + block.length) / 2, (before.backward + block.backward) / 2)
             self._add(scale + 1, both)
 
-    def _confirm(self, blocks: Sequence[float], size: int) -> None:
+    def _confirm(self, grown: Growth, size: int) -> None:
+        blocks = grown.lengths
         slope, middle, length = line.slope(blocks), median(blocks), len(blocks)
         # Where the growth begins within the window, the line begins below the level before it.
         start = max(middle - slope * (length - 1) / 2, median(blocks[:3]))
         if sum(blocks) * size < BRIEF_NS:
             return
         begin = max(0, self.steps - length * size)
-        growth = Drift(start, middle + slope * (length - 1) / 2, begin, self.steps)
+        growth = Drift(start, middle + slope * (length - 1) / 2, begin, self.steps, grown)
+        self._counted = len(self._lengths)
         lost_ns = sum(max(0.0, block - start) for block in blocks) * size
         if self.around.points:
             self._candidate, self._candidate_ns = growth, lost_ns
@@ -202,33 +211,33 @@ class Trend:
             self.growth = growth
             self._lost_ns += lost_ns
 
-    def _follow(self, value: float) -> None:
-        assert self.growth is not None
-        recent = median(block.length for block in self._scales[0][-3:])
-        if recent <= self.growth.from_ns * (1 + BACK):
-            self.last, self.growth = self.growth, None
+    def _follow(self, growth: Drift) -> None:
+        lengths = [block.length / growth.blocks.pace(block.backward) for block in self._scales[0][-3:]]
+        recent = median(lengths)
+        if recent <= growth.from_ns * (1 + BACK):
+            self.last, self.growth = growth, None
             self._positive, self.steep = [0] * SCALES, Steep()
             for blocks in self._scales:
                 blocks.clear()
             return
-        level = max(self.growth.to_ns, recent) if value >= self.growth.to_ns else self.growth.to_ns
-        self.growth = Drift(self.growth.from_ns, level, self.growth.from_step, self.steps)
+        level = max(growth.to_ns, recent) if lengths[-1] >= growth.to_ns else growth.to_ns
+        self.growth = replace(growth, to_ns=level, to_step=self.steps)
 
 
-def growing(blocks: Sequence[Block], before: Earlier, paces: Collection[int] = ()) -> Sequence[float]:
-    """The lengths that show a growth: as they are, or divided by the pace; none where neither do. ``paces``: readings
+def growing(blocks: Sequence[Block], before: Earlier, paces: Collection[int] = ()) -> Growth:
+    """The lengths that show a growth: divided by the pace, or as they are; none where neither do. ``paces``: readings
     of the machine's, where a backward pass does not tell it."""
     lengths = [block.length for block in blocks]
     if not _has_risen(lengths) or (grown := line.grown(lengths)) < GROWTH:
-        return ()
+        return NONE
     if any(block.backward < PACE_LEAST * block.length for block in blocks):
-        return lengths if grows(lengths) and not (_swing(paces) >= grown and _may_be_pace(lengths, before)) else ()
-    usual = median(block.backward for block in blocks)
-    paced = [block.length * usual / block.backward for block in blocks]
-    if grows(paced):
+        doubtful = _swing(paces) >= grown and _may_be_pace(lengths, before)
+        return Growth(lengths) if grows(lengths) and not doubtful else NONE
+    paced = at_one_pace(blocks)
+    if grows(paced.lengths):
         return paced
-    alike = abs(line.grown(paced)) < APART * grown
-    return lengths if grows(lengths) and not (alike and _may_be_pace(lengths, before)) else ()
+    alike = abs(line.grown(paced.lengths)) < APART * grown
+    return Growth(lengths) if grows(lengths) and not (alike and _may_be_pace(lengths, before)) else NONE
 
 
 def _swing(paces: Collection[int]) -> float:

@@ -39,6 +39,31 @@ class Block:
     backward: float  # the time on a processor within the backward pass
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Lengths of blocks that grow, in ns. ``backward``: where not 0, they are divided by the machine's pace, and hold
+    for a pace at which the backward pass computes for so many ns."""
+
+    lengths: Sequence[float]
+    backward: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.lengths)
+
+    def pace(self, backward: float) -> float:
+        """How much slower the machine is where the backward pass computes for so many ns."""
+        return backward / self.backward if self.backward else 1.0
+
+
+NONE = Growth(())
+
+
+def at_one_pace(blocks: Sequence[Block]) -> Growth:
+    """The lengths of blocks, each divided by how much slower than usual its backward pass was."""
+    usual = median(block.backward for block in blocks)
+    return Growth([block.length * usual / block.backward for block in blocks], usual)
+
+
 @dataclass(slots=True)
 class Steep:
     """Ordinary steps in, the blocks of a steep growth out."""
@@ -49,34 +74,33 @@ class Steep:
     _lengths: list[int] = field(default_factory=list)
     _backwards: list[int] = field(default_factory=list)
 
-    def add_step(self, ns: int, backward_ns: int) -> Sequence[float]:
-        """One ordinary step; the lengths of a window's blocks once they grew steeply."""
+    def add_step(self, ns: int, backward_ns: int) -> Growth:
+        """One ordinary step; a window's blocks once they grew steeply."""
         self._lengths.append(ns)
         self._backwards.append(backward_ns)
         if len(self._lengths) < SIZE:
-            return ()
+            return NONE
         self.blocks.append(Block(median(self._lengths), median(self._backwards)))
         self._lengths.clear()
         self._backwards.clear()
         if len(self.blocks) > WINDOW:
             self.longest = max(self.longest, self.blocks.pop(0).length)
         if len(self.blocks) < WINDOW:
-            return ()
-        lengths = [block.length for block in self.blocks]
-        self.positive = self.positive + 1 if self._grows(lengths) else 0
-        return lengths if self.positive >= AGAIN else ()
+            return NONE
+        grown = self._grown([block.length for block in self.blocks])
+        self.positive = self.positive + 1 if grown else 0
+        return grown if self.positive >= AGAIN else NONE
 
-    def _grows(self, lengths: Sequence[float]) -> bool:
+    def _grown(self, lengths: Sequence[float]) -> Growth:
         third = WINDOW // 3
         if median(lengths[-third:]) < (1 + GROWTH / 2) * median(lengths[:third]):
-            return False  # the usual case
+            return NONE  # the usual case
         if median(lengths[-3:]) < ABOVE * self.longest:
-            return False
+            return NONE
         if any(block.backward < PACE_LEAST * block.length for block in self.blocks):
-            return False
-        usual = median(block.backward for block in self.blocks)
-        paced = [block.length * usual / block.backward for block in self.blocks]
-        return is_steep(lengths) and is_steep(paced)
+            return NONE
+        paced = at_one_pace(self.blocks)
+        return paced if is_steep(lengths) and is_steep(paced.lengths) else NONE
 
 
 def is_steep(values: Sequence[float]) -> bool:

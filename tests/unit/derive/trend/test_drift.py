@@ -166,6 +166,20 @@ def test_growth_is_told_on_a_machine_whose_pace_wanders() -> None:
     assert found[len(found) // 2] == pytest.approx(50e-6 * 340**2 / 2, rel=0.25)
 
 
+@pytest.mark.parametrize("slower", [0.0, 0.5])
+def test_what_a_machine_that_slows_down_takes_is_no_part_of_what_a_growth_cost(slower: float) -> None:
+    """Steps that grow by half, the backward apart, on a machine that becomes slower meanwhile, or quick again after."""
+    rng, trend = random.Random(6), Trend()
+    for step in range(800):
+        pace = 1 + slower * min(step, 800 - step) / 400
+        backward = BASE / 2 * pace * rng.gauss(1, 0.01)
+        rest = BASE / 2 * (pace * rng.gauss(1, 0.01) + step / 800)
+        trend.add_step(int(backward + rest), int(backward))
+    assert trend.growth is not None
+    assert trend.lost_ns == pytest.approx(BASE / 2 * 800 / 2, rel=0.1)
+    assert trend.growth.ratio == pytest.approx(0.5, abs=0.1)
+
+
 @pytest.mark.parametrize(("spread", "alike"), [(0.03, 1.0), (0.03, 0.7), (0.08, 1.0)])
 def test_a_pace_that_wanders_is_no_growth(spread: float, alike: float) -> None:
     for seed in range(10):
