@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.score import Check, accounts, each_planted, find_rank, phase_seconds, steps_exact
-from benchmarks.stalls.truth import BASELINE_STEPS, Truth, blocked_seconds, by_fetch, lost_seconds, queued_seconds
+from benchmarks.stalls.truth import Truth, blocked_seconds, by_fetch, fetched_seconds, lost_seconds, queued_seconds
 
 SHARE, SECONDS = 0.10, 0.2
 FOREIGN = 0.02
@@ -65,6 +65,8 @@ def judge(plan: Plan, truth: Truth, report: Json, advice: str) -> Judged:
     allowed = {"cpu_contention": queued, "data_inline": 1.1 * loaded}
     if plan.style == "torchrun_ddp":  # what others take of its processors, its peer takes of it in waits
         allowed["collective_wait"] = 1.1 * blocked_seconds(truth)
+    if not any(map(by_fetch, true)):  # nobody planted late batches: its fetches waited for what batches cost anyway
+        allowed["data_cpu"] = 1.1 * fetched_seconds(truth)
     own = {p.cause for p in truth.planted}  # a framework's own save at the end, though no cause of this plan
     foreign = {
         cause: round(seconds, 2)
@@ -82,8 +84,7 @@ def judge(plan: Plan, truth: Truth, report: Json, advice: str) -> Judged:
 def _lost(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
     """(least, most) seconds: what was planted; and with what ordinary fetches took by the training's own clock."""
     least, most = lost_seconds(truth, cause, kind)
-    fetched = sum(i.fetch for i in truth.iterations[BASELINE_STEPS:]) / 1e9 if by_fetch(cause) else 0.0
-    return least, max(most, fetched)
+    return least, max(most, fetched_seconds(truth) if by_fetch(cause) else 0.0)
 
 
 def _top(rank: Json, true: dict[str, tuple[float, float]], end: str, queued: float) -> Check:

@@ -218,6 +218,11 @@ def blocked_seconds(truth: Truth) -> float:
     return total / NS
 
 
+def fetched_seconds(truth: Truth) -> float:
+    """Seconds that fetches took after the start-up."""
+    return sum(i.fetch for i in truth.iterations[BASELINE_STEPS:]) / NS
+
+
 def lost_seconds(truth: Truth, cause: str, kind: str) -> tuple[float, float]:
     """Seconds that the cause took from the run, stalls and ordinary steps together, as (least, most).
 

@@ -188,7 +188,7 @@ def _stalls(rank: Json, lines: list[str]) -> Iterator[str]:
         if stall is None or not lasts(row[1], stall["seconds"]):
             yield f"{line!r}, and the report has {stall and stall['seconds']}"
         yield from _rhythm(rank, row[2], row[4])
-        rhythm = re.search(rf"; every ([^,]+), {DURATION} each, ([\d.]+) % of the run", row[4])
+        rhythm = re.search(rf"; every ([^,]+), median {DURATION}, ([\d.]+) % of the run", row[4])
         if rhythm and not is_share(rhythm[3], rank["lost"].get(row[2], 0.0) / wall):
             yield f"{line!r}, lost to {row[2]} are {rank['lost'].get(row[2])} of {wall}"
         number = sum(1 for one in rank["stalls"] if one["cause"] == row[2])
@@ -219,7 +219,8 @@ def _cost(report: Json, lines: list[str]) -> Iterator[str]:
     cost, line = report["cost"], lines[-1]
     checks = (
         (rf"cost of watching: {DURATION} of CPU", cost["cpu_seconds"]),
-        (rf"\({DURATION} of it to start\)", cost["start_seconds"]),
+        (rf"\({DURATION} of it to start", cost["start_seconds"]),
+        (rf", {DURATION} to read stacks\)", cost["stacks_seconds"]),
         (rf", {DURATION} in the kernel", cost["bpf_seconds"]),
     )
     for pattern, value in checks:

@@ -208,7 +208,10 @@ def _footer(report: Report, style: Style) -> Iterator[str]:
         )
     cost = report.cost
     parts = [style.say("{spent} of CPU", spent=seconds(cost.cpu_seconds))]
-    if cost.start_seconds is not None:
+    if cost.start_seconds is not None and cost.stacks_seconds:
+        start, stacks = seconds(cost.start_seconds), seconds(cost.stacks_seconds)
+        parts[0] += style.say(" ({start} of it to start, {stacks} to read stacks)", start=start, stacks=stacks)
+    elif cost.start_seconds is not None:
         parts[0] += style.say(" ({spent} of it to start)", spent=seconds(cost.start_seconds))
     if cost.bpf_seconds is not None:
         parts.append(style.say("{spent} in the kernel", spent=seconds(cost.bpf_seconds)))

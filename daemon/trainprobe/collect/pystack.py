@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -112,6 +114,8 @@ class PyStack:
         self._unread: set[str] = set()  # runs whose latest one could not be read
         self._limits_ns: dict[str, int] = {}  # by run, where it is not LIMIT_NS
         self._taken_ns: dict[int | None, int] = {}  # by owner: when his latest was begun
+        self.cpu_seconds = 0.0
+        """Of the children that have ended."""
 
     def available(self) -> str | Unavailable:
         """The program's path, or why there are no stacks."""
@@ -254,18 +258,29 @@ class PyStack:
 
     def _end(self, running: _Running, now_ns: int) -> None:
         self._running = None
-        running.child.kill()
         if running.child.stdout:
             running.child.stdout.close()
-        try:
-            running.child.wait(ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            running.killed_ns = now_ns
-            self._killed[running.uid] = running
+        with self._counted():
+            running.child.kill()
+            try:
+                running.child.wait(ENDING_SECONDS)
+            except subprocess.TimeoutExpired:
+                running.killed_ns = now_ns
+                self._killed[running.uid] = running
 
     def _reap(self) -> None:
         """Without waiting (WNOHANG)."""
-        self._killed = {uid: one for uid, one in self._killed.items() if one.child.poll() is None}
+        if self._killed:
+            with self._counted():
+                self._killed = {uid: one for uid, one in self._killed.items() if one.child.poll() is None}
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Adds the CPU time of the children that are waited for within."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        yield
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_seconds += after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def read_dump(

@@ -574,6 +574,7 @@ class Cost:
     share_of_run: float | None = None  # of one CPU, since the start was over: what follows it and the kernel's part
     bpf_runs: dict[str, int] | None = None
     start_seconds: float | None = None  # of ``cpu_seconds``: until then
+    stacks_seconds: float | None = None  # of ``cpu_seconds``: for Python stacks
 
 
 @dataclass(slots=True)

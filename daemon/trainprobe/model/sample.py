@@ -352,3 +352,4 @@ class CostSample:
     rss_bytes: int
     bpf_seconds: float | None = None
     bpf_runs: dict[str, int] | None = None  # by probe
+    stacks_seconds: float | None = None  # of ``cpu_seconds``: by the children that read Python stacks

@@ -71,6 +71,7 @@ class HostState:
                 self._share(at),
                 cost.bpf_runs,
                 None if self.cost_from is None else self.cost_from[0],
+                cost.stacks_seconds,
             ),
             runs=runs,
             gpus=self.gpus.states(),

@@ -249,8 +249,9 @@ class Observer:
     def _cost(self, at: int) -> CostSample | None:
         if not self._schedule.cost_due(at):
             return None
+        helpers, stacks = self._targets.seconds, self._stacks.cpu_seconds
         sample = self._guard.call(
-            "cost", at, lambda: cost.read(*self._kernel.cost(), helpers=self._targets.seconds()), None
+            "cost", at, lambda: cost.read(*self._kernel.cost(), helpers=helpers(), stacks=stacks), None
         )
         if sample is not None and self.budget.add_cpu_seconds(at, sample.cpu_seconds):
             self._spare(at)

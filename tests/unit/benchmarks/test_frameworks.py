@@ -115,6 +115,14 @@ def test_what_ordinary_fetches_took_may_be_called_lost_and_no_more(given: float,
     assert ("seconds" not in wrong(result)) is ok, result.checks
 
 
+@pytest.mark.parametrize(("given", "ok"), [(0.3, True), (0.5, False)])
+def test_fetches_that_took_long_by_the_clock_are_no_foreign_cause(given: float, ok: bool) -> None:
+    """Nobody planted it; thirty of them took 10 ms each."""
+    told = truth()
+    told.iterations = [replace(i, fetch=10 * MS) for i in told.iterations]
+    assert ("foreign" not in wrong(judged(by=told, lost={"checkpoint": 0.6, "data_cpu": given}))) is ok
+
+
 @pytest.mark.parametrize(
     ("end", "verdict", "ok"),
     [

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import pace
 from tests.builders.waiting import wait_until
-from trainprobe.collect import pystack
+from trainprobe.collect import cost, pystack
 from trainprobe.collect.confine import confinement
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import LIMIT_NS, UNREAD, PyStack, find, read_dump
@@ -186,6 +186,19 @@ def test_a_child_that_took_too_long_has_more_time_the_next_time(tmp_path: Path) 
         assert seen
         assert seen.late
         assert f"longer than {limits * 200} ms" in seen.reason
+    stacks.close()
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_a_stack_costs_is_counted_apart(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; echo '[]'"))
+    before = cost.read(stacks=stacks.cpu_seconds)
+    assert before.stacks_seconds == 0.0
+    stacks.start(OWN, OWN, time.monotonic_ns())
+    ended(stacks)
+    after = cost.read(stacks=stacks.cpu_seconds)
+    assert after.stacks_seconds is not None
+    assert 0.01 < after.stacks_seconds <= after.cpu_seconds - before.cpu_seconds
     stacks.close()
 
 

@@ -231,7 +231,7 @@ def test_a_hog_is_told_with_its_function_its_samples_and_its_rhythm() -> None:
         played(driver, pipeline)
     stall = rank_of(pipeline, driver).stalls[-1]
     assert stall.cause == "cpu_bound"
-    assert "in busy (samples.py:31); every 30 steps, 1.20 s" in stall.summary
+    assert "in busy (samples.py:31); every 30 steps, median 1.20 s" in stall.summary
     assert stall.period is not None
     assert stall.period.steps == 30
     assert stall.period.seconds == pytest.approx(1.2 + 30 * 0.05, rel=0.05)

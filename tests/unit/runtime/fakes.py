@@ -188,6 +188,7 @@ class FakeStacks:
         self.answer: StackSeen | None = None
         self.hung: Failed | None = None
         self.closed = False
+        self.cpu_seconds = 0.0
 
     def in_turn(self, threads: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
         return threads

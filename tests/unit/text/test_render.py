@@ -194,7 +194,7 @@ def test_the_rhythm_of_a_cause_is_shown_once(language: str) -> None:
         stall.message = STALL(what=SAVED, longest=None, rhythm=rhythm, given=None)
         stall.summary = str(stall.message)
     text = text_of(report, Style(width=300, speaker=Speaker(language)))
-    every = "every 300 steps, 6.00 s" if language == "en" else "每 300 步一次，每次 6.00 s"
+    every = "every 300 steps, median 6.00 s" if language == "en" else "每 300 步一次，中位数 6.00 s"
     assert text.count(every) == 2, "of two causes"
 
 

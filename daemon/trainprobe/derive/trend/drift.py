@@ -11,7 +11,8 @@ Growth that is steep within 200 steps has its own, stricter test (``steep``).
 A machine whose speed changes (invisible others share its processors) hides growth that a steady one shows. All
 computing changes alike, so where the scatter leaves a growth in doubt, each block is divided by the time of its
 backward pass, and what a growth that shows then cost is counted at that pace. The cause of growth is mostly elsewhere;
-where it is not, the lengths alone decide. Where nothing marks a backward pass, a growth no larger than the swing of the machine's own pace has to exceed all steps before it."""
+where it is not, the lengths alone decide. Where nothing marks a backward pass, a growth no larger than the swing of the
+machine's own pace has to exceed all steps before it."""
 
 from __future__ import annotations
 

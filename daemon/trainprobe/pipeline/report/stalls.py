@@ -30,7 +30,7 @@ from trainprobe.pipeline.report.verdict import Losses
 from trainprobe.pipeline.stalls import StallEntry
 
 LONGEST = template("stall.longest", ", in the longest of {steps} steps")
-RHYTHM = template("stall.rhythm", "; {every}, {seconds:seconds} each, {share:percent} of the run")
+RHYTHM = template("stall.rhythm", "; {every}, median {seconds:seconds}, {share:percent} of the run")
 EVERY_STEPS = template("stall.every_steps", "{steps:every step|every # steps}")
 EVERY_SECONDS = template("stall.every_seconds", "every {seconds:span}")
 IN_LINE = template("bottleneck.in_line", "{what}, in {where}")

@@ -191,9 +191,16 @@ function showSources(scene) {
   ]);
 }
 
+function ofIt(cost) {
+  if (!isKnown(cost.start_seconds)) return "";
+  const start = seconds(cost.start_seconds);
+  return cost.stacks_seconds ? say(" ({start} of it to start, {stacks} to read stacks)", { start, stacks: seconds(cost.stacks_seconds) })
+    : say(" ({spent} of it to start)", { spent: start });
+}
+
 function watching(cost, dropped) {
   const parts = [
-    say("{spent} of CPU", { spent: seconds(cost.cpu_seconds) }) + (isKnown(cost.start_seconds) ? say(" ({spent} of it to start)", { spent: seconds(cost.start_seconds) }) : ""),
+    say("{spent} of CPU", { spent: seconds(cost.cpu_seconds) }) + ofIt(cost),
     isKnown(cost.bpf_seconds) ? say("{spent} in the kernel", { spent: seconds(cost.bpf_seconds) }) : "",
     isKnown(cost.share_of_run) ? say("{share} of one CPU after the start", { share: percent(cost.share_of_run) }) : "",
     `${Math.round(cost.rss_bytes / 1e6)} MB`, dropped ? many(dropped, "{number} event lost", "{number} events lost") : "",
