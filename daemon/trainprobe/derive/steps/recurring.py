@@ -30,6 +30,9 @@ STALLS = 1 / 50
 """Of the steps: so many of the longest intervals may be stalls, whose length says nothing about what recurs."""
 STANDS = 0.3
 """The part of the time from one look to the next that is in gaps of the usual length where the rhythm stands."""
+SLOWER = 4  # half octaves: on a busy host the first steps are up to four times as long
+SLOWER_STAND = 0.8
+"""Where first steps are so slow, the part of the gaps, by number, and of the time that they have."""
 LATEST = 8  # looks that show what is usual
 
 Call = TypeVar("Call", bound=Hashable)
@@ -77,7 +80,9 @@ def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int
     begun = odd = 0  # gaps in the spans before, which may be steps: of the usual length, and of others in the last span
     for number, (lasts, more) in enumerate(spans):
         gaps, even = sum(more[first:]), sum(more[low : low + BAND])
-        if even >= EVEN * gaps and sum(_spent_ns(more)[low : low + BAND]) >= STANDS * lasts:
+        if _stands(more, low, BAND, lasts, EVEN * gaps, STANDS) or (
+            _stands(more, low, BAND + SLOWER, lasts, max(LEAST, SLOWER_STAND * gaps), SLOWER_STAND)
+        ):
             return sum(looks[number][1][first:]) - begun - odd
         longer = sum(more[max(first, low - 1) :])
         if 2 * even >= gaps:  # the first steps, one that compiles among them
@@ -85,6 +90,12 @@ def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int
         elif gaps > 1 or longer < gaps:  # a single long gap may be a late step
             begun, odd = even, gaps - even if longer == gaps <= SLOW else 0
     return 0
+
+
+def _stands(more: Sequence[int], low: int, width: int, lasts: int, number: float, part: float) -> bool:
+    """Whether so many gaps of these lengths came in a span, and took this part of its time."""
+    band = slice(low, low + width)
+    return sum(more[band]) >= number and sum(_spent_ns(more)[band]) >= part * lasts
 
 
 def _gaps(intervals: Sequence[int]) -> tuple[int, int] | None:

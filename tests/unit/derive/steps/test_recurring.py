@@ -182,3 +182,19 @@ def test_steps_from_the_first_look_on_all_count() -> None:
     found = bursts({"call": seen[-1][1]})
     assert found is not None
     assert before_rhythm(seen, found[1]) == 0
+
+
+def test_first_steps_that_a_busy_host_draws_out_count() -> None:
+    """As counted in a training of Flax: the first second beside another program, then steps of 28 ms."""
+    told = [
+        {},
+        {29: 1, 30: 5, 31: 4, 32: 5, 34: 1},
+        {28: 4, 29: 15, 30: 11, 31: 1},
+        {28: 4, 29: 26, 30: 4},
+        {28: 14, 29: 48, 30: 8},
+    ]
+    seen, sums = [], [0] * BEAT_INTERVALS
+    for second, more in zip((0, 1, 2, 3, 5), told):
+        sums = [number + more.get(place, 0) for place, number in enumerate(sums)]
+        seen.append((second * 10**9, sums))
+    assert before_rhythm(seen, 1536) == 0
