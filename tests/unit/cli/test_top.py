@@ -20,7 +20,7 @@ from trainprobe.cli.screen.history import Minute, RankHistory
 from trainprobe.cli.screen.terminal import pieces
 from trainprobe.cli.style import Style
 from trainprobe.cli.top import View
-from trainprobe.model.report import GpuState, Report, Warning_
+from trainprobe.model.report import Counters, GpuState, Report, Warning_
 from trainprobe.runtime.publishing import rundir
 from trainprobe.wire import report as wire
 
@@ -68,6 +68,30 @@ def test_the_sparkline_shows_each_stall_as_a_dip_and_nothing_before_the_first_lo
     assert figures.sparkline([None, 0.0, 4.0, 8.0], dataclasses.replace(PLAIN, unicode=False)) == " _=#"
 
 
+@pytest.mark.parametrize("cells", [65, 105, 185])
+def test_the_bar_shows_when_the_minute_was_lost_and_as_much_of_it_as_was(cells: int) -> None:
+    _, history = watched(75)
+    timeline, minute = history.timeline(FIRST, cells), history.minute(FIRST, figures.PHASES)
+    assert minute is not None
+    assert timeline.count("data_storage") == pytest.approx(cells * minute.lost["data_storage"], abs=1.5)
+    dips = [cell == 0 for cell in history.speeds(FIRST, cells)]
+    assert sum(dip == (name == "data_storage") for dip, name in zip(dips, timeline)) >= 0.9 * cells
+    assert RankHistory().timeline(FIRST, cells) == []
+
+
+def test_what_is_lost_in_every_step_is_spread_over_the_bar() -> None:
+    history = RankHistory()
+    for at in range(61):
+        report = moving(float(at), 1)
+        report.runs[0].ranks[0] = dataclasses.replace(
+            report.runs[0].ranks[0], productive_seconds=0.8 * at, lost={"logging": 0.2 * at}, counters=Counters()
+        )
+        history.add_report(report)
+    bar = "".join("x" if name else "." for name in history.timeline(FIRST, 60))
+    assert bar.count("x") == 12
+    assert max(map(len, bar.split("x"))) <= 5
+
+
 def test_an_ended_run_is_forgotten_when_the_report_forgets_it() -> None:
     _, history = watched(10)
     history.add_report(moving(11.0, runs=1))
@@ -106,8 +130,8 @@ def test_a_large_terminal_is_filled_with_the_report_of_the_chosen_run() -> None:
 
 def test_each_cause_has_its_block_and_colour_in_the_bar_and_beside_its_name() -> None:
     minute = Minute(22.0, 0.6, {"evaluation": 0.1}, {"swap": 0.1, "checkpoint": 0.2}, {})
-    bar = figures.minute_bar(minute, 40, PLAIN)
-    assert bar == "█" * 24 + "░" * 4 + "▓" * 8 + "▒" * 4
+    timeline = ["evaluation"] * 4 + [""] * 14 + ["checkpoint"] * 8 + [""] * 10 + ["swap"] * 4
+    assert figures.minute_bar(minute, timeline, PLAIN) == "░" * 4 + "█" * 14 + "▓" * 8 + "█" * 10 + "▒" * 4
     told = " ".join(figures.minute_told(minute, PLAIN))
     assert "▓ checkpoint 20.0 %, ▒ swap 10.0 %, productive 60.0 %" in told
     painted = "\n".join(figures.minute_told(minute, dataclasses.replace(PLAIN, colour=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen.history import Key, Minute, RankHistory
@@ -50,16 +51,13 @@ def columns(values: Sequence[float | None], rows: int, style: Style) -> list[str
     ]
 
 
-def minute_bar(minute: Minute, room: int, style: Style) -> str:
-    """Productive, phases and each cause as one bar of ``room`` characters."""
-    blocks = BLOCKS if style.unicode else ASCII_BLOCKS
-    phases = round(room * sum(minute.phases.values()))
-    causes = _causes(minute, style)
-    counts = [max(round(room * share), 1) for _, share, _, _ in causes]
-    productive = max(0, room - phases - sum(counts))
-    parts = [(productive, blocks[0], "green"), (phases, blocks[1], "cyan")]
-    parts += [(count, block, look) for count, (_, _, block, look) in zip(counts, causes)]
-    return "".join(style.paint(block * count, look) for count, block, look in parts)
+def minute_bar(minute: Minute, timeline: Sequence[str], style: Style) -> str:
+    """Productive, phases and each cause as one bar, in the order of time: a block for each part of the timeline."""
+    productive, phase = BLOCKS if style.unicode else ASCII_BLOCKS
+    looks = {name: (block, look) for name, _, block, look in _causes(minute, style)}
+    looks |= dict.fromkeys(minute.phases, (phase, "cyan"))
+    parts = groupby(looks.get(name, (productive, "green")) for name in timeline)
+    return "".join(style.paint(block * len(list(alike)), look) for (block, look), alike in parts)
 
 
 def _causes(minute: Minute, style: Style) -> list[tuple[str, float, str, str]]:

@@ -11,6 +11,7 @@ from trainprobe.model.report import GpuState, Rank, Report
 MINUTE = 60.0
 KEPT = 90.0  # seconds
 NOW = 5.0  # seconds over which the speed of now is told
+WHOLE = 1 - 1e-6  # part of the bar that something has to add up to where it is not most of any
 Key = tuple[str, str]
 """(run, rank's name)"""
 
@@ -81,6 +82,27 @@ class RankHistory:
         edges = [_steps_at(readings, end - MINUTE + part * i) for i in range(cells + 1)]
         return [None if a is None or b is None else max(0.0, b - a) / part for a, b in pairwise(edges)]
 
+    def timeline(self, key: Key, cells: int) -> list[str]:
+        """What each of ``cells`` equal parts of the last minute was mostly made of, as ``account`` has it; over all of
+        them each entry has as many as its share. Empty before there are two readings."""
+        readings = self._readings.get(key)
+        if not readings or len(readings) < 2:
+            return []
+        end, begin = readings[-1].at, max(readings[0].at, readings[-1].at - MINUTE)
+        edges = [_account_at(readings, begin + (end - begin) / cells * i) for i in range(cells + 1)]
+        owed: dict[str, float] = {}
+        made = []
+        for before, after in pairwise(edges):
+            grown = _grown(before, after)
+            whole = sum(grown.values()) or 1.0
+            for name, value in grown.items():
+                owed[name] = owed.get(name, 0.0) + value / whole
+            due = max(owed, key=lambda one: owed[one], default="")
+            name = due if owed.get(due, 0.0) >= WHOLE else max(grown, key=lambda one: grown[one], default="")
+            owed[name] = owed.get(name, 0.0) - 1.0
+            made.append(name)
+        return made
+
     def minute(self, key: Key, phases: frozenset[str]) -> Minute | None:
         """What the last minute was made of; None before there are two readings. ``phases``: names of the phases."""
         readings = self._readings.get(key)
@@ -117,10 +139,23 @@ def _grown(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
 
 def _steps_at(readings: deque[RankReading], at: float) -> float | None:
     """Steps at a moment, between two readings in proportion; None before the first one."""
-    before = next((r for r in reversed(readings) if r.at <= at + 1e-6), None)
+    before, after, part = _around(readings, at)
+    return None if before is None else before.steps + (after.steps - before.steps) * part
+
+
+def _account_at(readings: deque[RankReading], at: float) -> dict[str, float]:
+    """The account at a moment, likewise; nothing before the first reading."""
+    before, after, part = _around(readings, at)
     if before is None:
-        return None
-    after = next((r for r in readings if r.at > at + 1e-6), None)
-    if after is None:
-        return float(before.steps)
-    return before.steps + (after.steps - before.steps) * (at - before.at) / (after.at - before.at)
+        return {}
+    earlier = before.account
+    return {name: earlier.get(name, 0.0) * (1 - part) + value * part for name, value in after.account.items()}
+
+
+def _around(readings: deque[RankReading], at: float) -> tuple[RankReading | None, RankReading, float]:
+    """The readings before and after a moment, and the part of the time between them that has passed; the last one
+    twice behind it."""
+    before = next((r for r in reversed(readings) if r.at <= at + 1e-6), None)
+    after = next((r for r in readings if r.at > at + 1e-6), readings[-1])
+    passed = 0.0 if before is None or before is after else (at - before.at) / (after.at - before.at)
+    return before, after, passed

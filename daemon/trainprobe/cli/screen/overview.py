@@ -192,7 +192,7 @@ def body(run: Run, rank: Rank, history: RankHistory, style: Style) -> list[str]:
         room = max(10, style.width - LABEL - cells.width(told) - 1)
         out += [
             " " + cells.fill(_since(minute.seconds, style), 13)
-            + figures.minute_bar(minute, style.width - 15, style)
+            + figures.minute_bar(minute, history.timeline((run.key, rank.name), style.width - 15), style)
         ]  # fmt: skip
         out += figures.minute_told(minute, style)
         out += figures.labelled("the thread", figures.states_told(minute, style), style)
