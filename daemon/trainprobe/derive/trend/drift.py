@@ -163,6 +163,15 @@ class Trend:
         if others is None:
             return
         self.around.add(self.steps, {"others": others})
+        self._decide(others)
+
+    def end(self) -> None:
+        """No more readings come. A growth at one pace of the machine needs none: others who slow the steps slow the
+        backward pass, too."""
+        if self._candidate is not None and self._candidate.blocks.backward:
+            self._decide(self.around.points[-1][1]["others"])
+
+    def _decide(self, others: float) -> None:
         candidate, self._candidate = self._candidate, None
         if candidate is not None and not self._disturbed(candidate, others):
             self.growth = candidate

@@ -52,6 +52,7 @@ def end(rank: RankState, at_ns: int) -> None:
     if rank.stalls.entries:
         _name_consequence(rank, rank.stalls.entries[-1])
     rank.end_ns = at_ns
+    rank.ordinary.growth.trend.end()
     rank.phases.live = rank.stalls.open = None
     finished = rank.seen.marks and rank.lives.exit_event is not None and not (rank.lives.failed or rank.lives.signalled)
     if not rank.progress.judged and not rank.stepped and finished:  # no first step comes any more

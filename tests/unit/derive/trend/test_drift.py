@@ -132,6 +132,19 @@ def test_growth_on_an_even_host_is_told_with_the_next_reading_of_it() -> None:
     assert trend.lost_ns == pytest.approx((0.2 * 600 + 0.4 * 800) * BASE, rel=0.1)
 
 
+@pytest.mark.parametrize(("backward", "told"), [(0.5, True), (0.0, False)])
+def test_a_run_that_ends_before_the_host_is_read_again_is_told_of_growth_at_one_pace(
+    backward: float, told: bool
+) -> None:
+    rng, trend = random.Random(12), Trend()
+    trend.surroundings(0.3)
+    for step in range(400):
+        trend.add_step(int(BASE * (1 + 0.4 * step / 400) * rng.gauss(1, 0.01)), int(BASE * backward))
+    assert trend.growth is None
+    trend.end()
+    assert (trend.growth is not None) == told
+
+
 def test_growth_as_others_take_processors_is_none_of_the_training() -> None:
     assert grown_beside(lambda step: 0.5 * min(1, max(0, step - 600) / 600)).growth is None
 
