@@ -49,6 +49,7 @@ class Driver:
     gpu_memory: tuple[int, int, int] = (0, 0, 0)  # ns, allocations, frees
     major_faults: int = 0
     swap_faults: int | None = None  # of these, on no file; None: not told apart
+    collected_ns: int = 0  # by the collector in other threads
     batch: int | None = None  # bytes of one in shared memory; None: not told
     ahead: int = 4  # batches that workers have made beyond those that were fetched
     events: list[Event] = field(default_factory=list)
@@ -85,6 +86,7 @@ class Driver:
                 GpuMemoryCalls(*self.gpu_memory),
                 shared_bytes=self.batch * (self.fetches + self.ahead) if self.batch is not None else None,
                 swap_faults=self.swap_faults,
+                collected_ns=self.collected_ns,
             )
         )
         self.files.clear()

@@ -135,6 +135,18 @@ def test_the_garbage_collector_has_a_leaf_of_its_own(probes: Probes, torch_pytho
     assert 0.98 * planted - told.seconds(Leaf.RUNQUEUE) - 0.005 <= collecting <= planted + 0.005
 
 
+def test_a_collection_in_another_thread_is_in_the_drivers_rows(probes: Probes, torch_python: str) -> None:
+    how = ("--collect-every", "10", "--collect-elsewhere")
+    told, truth, marks = train(probes, torch_python, "--steps", "60", *how)
+    if not marks.found["collector"]:
+        pytest.skip(f"{torch_python} was built without CPython's own probes")
+    check(told, truth)
+    planted = truth["counts"]["collecting_seconds"]
+    last = told.rows(RowKind.OPTIMIZER)[-1]
+    assert sum(last.cells[cell(region, Leaf.COLLECTOR)] for region in Region) == 0
+    assert 0.5 * planted <= last.collected_ns / 1e9 <= planted + 0.005
+
+
 def test_the_driver_tells_where_its_interpreter_begins_to_end(plain: Trained) -> None:
     told, _, _ = plain
     kinds = [row.kind for row in told.rows() if row.tid == told.pid]

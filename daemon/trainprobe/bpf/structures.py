@@ -115,6 +115,7 @@ class Row(Structure):
         ("backwards", c_uint32), ("major_faults", c_uint32), ("region", c_uint32),
         ("gpu_memory_ns", c_uint64),
         ("gpu_allocations", c_uint32), ("gpu_frees", c_uint32),
+        ("collected_ns", c_uint64),
         ("files", StepFileRecord * 4),
         ("acc", c_uint64 * 128),
         ("pool", c_uint64 * 24),
@@ -219,12 +220,14 @@ class Process(Structure):
         ("pool", c_uint32),
         ("driver", c_uint32),
         ("writing", c_int32),
-        ("tentative", c_uint32),
         ("gpu_allocations", c_uint32), ("gpu_frees", c_uint32),
+        ("tentative", c_uint32),
         ("gpu_sites", c_uint32),
         ("gpu_memory_ns", c_uint64),
         ("drivers", c_int32),
         ("unused", c_uint32),
+        ("collecting", c_uint64),
+        ("collected_ns", c_uint64),
     ]
 
 

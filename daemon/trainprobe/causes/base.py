@@ -114,6 +114,7 @@ class Window:
     io_limits: Sequence[IoLimitSample]  # of the run's cgroup
     churn: GpuMemoryCalls | Unseen  # of the GPU's memory in the window
     slowed: Slowed | None  # the GPU whose clock was lowered in the window
+    collected_ns: int = 0  # by the garbage collector in other threads of the driver's process, in a finished step
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 
 

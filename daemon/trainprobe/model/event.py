@@ -79,6 +79,7 @@ class MarkRow:
     swap_faults: int | None = (
         None  # major faults on no file; None: the kernel does not tell them apart (6.1; 6.12 does)
     )
+    collected_ns: int = 0  # by Python's garbage collector in other threads of the process, since it is watched
 
 
 class FileEventKind(StrEnum):

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import torch
@@ -84,6 +85,18 @@ def closure_of(optimizer, model, batch, counts):
     return closure
 
 
+def collected(*, elsewhere: bool) -> float:
+    """Seconds of a collection: here, or in another thread that is waited for."""
+    start = time.monotonic()
+    if elsewhere:
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
+    else:
+        gc.collect()
+    return time.monotonic() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
@@ -100,6 +113,7 @@ def main() -> None:
         "--monitors", action="store_true", help="two programs that sleep, one from the start, one later"
     )
     parser.add_argument("--collect-every", type=int, default=0)
+    parser.add_argument("--collect-elsewhere", action="store_true")
     parser.add_argument("--log-to", default="", help="a line of one to two thousand bytes to it in each step")
     parser.add_argument("--step-seconds", type=float, default=0.0, help="computed in each step beside")
     args = parser.parse_args()
@@ -177,15 +191,11 @@ def main() -> None:
                             model(batch)
                     no_grad_seconds += time.monotonic() - start
             if args.collect_every and number % args.collect_every == 0:
-                start = time.monotonic()
-                gc.collect()
-                counts["collecting_seconds"] += time.monotonic() - start
+                counts["collecting_seconds"] += collected(elsewhere=args.collect_elsewhere)
         counts["no_grad_seconds"] = no_grad_seconds
         counts["heap"] = len(heap)
 
     if args.mode == "thread":
-        import threading
-
         thread = threading.Thread(target=loop)
         thread.start()
         thread.join()

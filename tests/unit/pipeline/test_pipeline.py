@@ -68,6 +68,11 @@ def gc_pause(driver: Driver) -> None:
     driver.spend(0.05)
 
 
+def gc_pause_elsewhere(driver: Driver) -> None:
+    driver.collected_ns += 1_250_000_000  # some of it before the driver waits for the interpreter
+    driver.spend(1.2, Leaf.LOCK)
+
+
 def suspended(driver: Driver) -> None:
     driver.spend(1.2, Leaf.STOPPED)
 
@@ -102,6 +107,7 @@ FAULTS: list[tuple[str, Callable[[Driver], None]]] = [
     ("data_storage", data_storage),
     ("cpu_bound", cpu_bound),
     ("gc_pause", gc_pause),
+    ("gc_pause", gc_pause_elsewhere),
     ("suspended", suspended),
     ("cpu_contention", contention),
     ("cpu_throttled", throttled),

@@ -163,7 +163,7 @@ def _row(raw: bytes) -> MarkRow:
         raise Malformed(f"a row of {len(raw)} bytes")
     (
         _, kind, at, opened, tid, tgid, steps, fetches, inline_fetches, backwards, faults, region,
-        gpu_memory_ns, gpu_allocations, gpu_frees,
+        gpu_memory_ns, gpu_allocations, gpu_frees, collected_ns,
     ) = _HEAD.unpack_from(raw)  # fmt: skip
     if kind not in _ROW_KINDS or region not in _REGIONS:
         raise Malformed(f"a row of kind {kind} in region {region}")
@@ -176,7 +176,7 @@ def _row(raw: bytes) -> MarkRow:
         _ROW_KINDS[kind], at, tgid, tid, _mark_name(name), _REGIONS[region], opened, steps, fetches, inline_fetches,
         backwards, faults, numbers[:CELLS], numbers[CELLS:], files,
         GpuMemoryCalls(gpu_memory_ns, gpu_allocations, gpu_frees) if gpu_memory_ns else NO_GPU_MEMORY_CALLS,
-        shared, tuple(lengths[:held]), None if swap_faults == UNTOLD else swap_faults,
+        shared, tuple(lengths[:held]), None if swap_faults == UNTOLD else swap_faults, collected_ns,
     )  # fmt: skip
 
 

@@ -400,10 +400,25 @@ int on_set_grad_single(struct pt_regs *ctx) {
     return set_grads((void *)ARGUMENT_2(ctx));
 } /* (self, argument) */
 
+/* A collector in a thread without a ledger holds the interpreter, and the driver waits for it. One collects at a time.
+ */
+INLINE int collect_elsewhere(u8 begins) {
+    u32 tgid = this_process();
+    struct process *p = processes.lookup(&tgid);
+    if (!p)
+        return 0;
+    u64 now = bpf_ktime_get_ns();
+    if (!begins && p->collecting)
+        p->collected_ns += now - p->collecting;
+    p->collecting = begins ? now : 0;
+    return 0;
+}
 /* gc__start and gc__done, which CPython has where it was built with them (USDT): a nop each, twice a collection. */
 INLINE int collect(u8 begins) {
     struct ledger *l = ledger_of(this_thread(), LEVEL_FULL);
-    if (!l || l->collecting == begins)
+    if (!l)
+        return collect_elsewhere(begins);
+    if (l->collecting == begins)
         return 0;
     BUSY(l);
     charge(l, bpf_ktime_get_ns(), l->leaf);

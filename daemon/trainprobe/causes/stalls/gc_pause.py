@@ -1,19 +1,25 @@
-"""Python's garbage collector ran on the driver."""
+"""Python's garbage collector ran on the driver, or on another thread of it, which holds the interpreter meanwhile."""
 
 from __future__ import annotations
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
+from trainprobe.causes.base import Claim, Items, Window, at_most, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.derive.python.stacks import innermost
-from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
 
 SUMMARY = template("gc_pause.summary", "Python's garbage collector ran for {seconds:seconds}")
 IN_COLLECTOR = template("gc_pause.in_collector", "training thread in Python's garbage collector")
 BEGAN_AT = template("gc_pause.began_at", "it set in at {where}")
+ELSEWHERE = template(
+    "gc_pause.elsewhere", "Python's garbage collector ran in another thread of the training for {seconds:seconds}"
+)
+WAITS = template("gc_pause.waits", "training thread waits for the interpreter's lock, which the collector holds")
+ELSEWHERE_SECONDS = template("gc_pause.elsewhere_seconds", "training thread waiting while another thread collected")
+LEAST_NS = 5_000_000
 SECONDS = template("gc_pause.seconds", "training thread in Python's garbage collector")
 
 
@@ -25,6 +31,14 @@ def claim(window: Window, left: Items) -> Claim | None:
     where = innermost(window.stack)
     chain = [IN_COLLECTOR()] + ([BEGAN_AT(where=where)] if where else [])
     return claimed(window, Cause.GC_PAUSE, taken, SUMMARY, chain, SECONDS)
+
+
+def claim_elsewhere(window: Window, left: Items) -> Claim | None:
+    """Locks that the driver waited for while another thread collected: one that pins memory, or shows progress."""
+    if window.collected_ns < LEAST_NS:
+        return None
+    taken = at_most(take_items(left, states=[State.LOCK]), window.collected_ns)
+    return claimed(window, Cause.GC_PAUSE, taken, ELSEWHERE, [WAITS()], ELSEWHERE_SECONDS) if taken else None
 
 
 FREEZE = template(
@@ -51,7 +65,7 @@ SPEC = CauseSpec(
     title="garbage collection",
     colours=("#4d7c0f", "#a3e635"),
     group=groups.PYTHON,
-    rules=(OrderedRule(claim, stall=110),),
+    rules=(OrderedRule(claim, stall=110), OrderedRule(claim_elsewhere, stall=117)),
     advice=_advice,
     computes=True,
 )

@@ -188,6 +188,7 @@ def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: 
         step.fetches - units * baseline.fetches(),
         churn(before, row),
         faults,
+        max(0, row.collected_ns - before.collected_ns),
     )
 
 

@@ -39,12 +39,12 @@ class Measured:
     extra_fetches: float = 0.0
     churn: GpuMemoryCalls | Unseen = OPEN
     swap_faults: int | Unseen | None = OPEN
+    collected_ns: int = 0
 
 
 def window_of(rank: RankState, part: Measured) -> Window:
-    start, end = part.start_ns, part.end_ns
+    start, end, saves = part.start_ns, part.end_ns, rank.files.saves
     baseline, workers, around = rank.progress.baseline, rank.lives.workers, rank.surroundings
-    saves = rank.files.saves
     rivals = around.devices.rivals_at(start)
     return Window(
         start,
@@ -89,6 +89,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         python_threads=rank.open.python_threads,
         stopper=rank.lives.stopper_in(start, end),
         swap_faults=part.swap_faults,
+        collected_ns=part.collected_ns,
         cpus=around.devices.cpus or NO_HOST,
         devices=around.devices,
         rivals=rivals,
