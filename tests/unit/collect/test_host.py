@@ -4,7 +4,6 @@ import os
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from trainprobe.collect import cost, psi
@@ -13,12 +12,6 @@ from trainprobe.collect.host_name import host_name
 from trainprobe.collect.procfs import TICK_NS
 from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.model.sample import DiskSample, HostSample
-
-
-@pytest.fixture(autouse=True)
-def _proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader moves it for the whole process."""
-    monkeypatch.setattr(psutil, "PROCFS_PATH", "/proc")
 
 
 def test_this_host() -> None:
