@@ -310,7 +310,7 @@ INLINE void fill_row(struct row *r, struct ledger *l, u32 kind) {
     r->swap_faults = AT_FILE_FAULT_INO ? l->swap_faults : UNTOLD;
     r->region = l->region;
     r->gpu_memory_ns = p ? p->gpu_memory_ns : 0;
-    *(u64 *)&r->gpu_allocations = p ? *(u64 *)&p->gpu_allocations : 0; /* and frees */
+    *(u64 *)&r->gpu_allocations = p ? *(u64 *)&p->gpu_allocations : 0; /* and gpu_frees */
     r->collected_ns = p ? p->collected_ns : 0;
     read_kernel(r->files, sizeof(r->files), l->files); /* a tenth of the code of a memcpy */
 #pragma nounroll

@@ -400,8 +400,7 @@ int on_set_grad_single(struct pt_regs *ctx) {
     return set_grads((void *)ARGUMENT_2(ctx));
 } /* (self, argument) */
 
-/* A collector in a thread without a ledger holds the interpreter, and the driver waits for it. One collects at a time.
- */
+/* A collector in a thread without a ledger holds the interpreter, and the driver waits. One collects at a time. */
 INLINE int collect_elsewhere(u8 begins) {
     u32 tgid = this_process();
     struct process *p = processes.lookup(&tgid);

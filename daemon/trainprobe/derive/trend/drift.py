@@ -42,8 +42,6 @@ APART = 1 / 3
 """The part of the growth outside the backward pass; below, the whole step grows alike, as on a slower machine …"""
 GROWTH_ALIKE = 0.15
 """… and must exceed the longest steps before by this part, because a changing speed comes back."""
-PACE_LEAST = 0.2
-"""Of a block's length, that the backward's computing has to be to measure the pace with."""
 PACES, PACES_LEAST = 32, 5
 """Readings of the machine's pace that are kept: one or two minutes; fewer tell nothing of its swing."""
 CERTAIN = 6.0
@@ -240,10 +238,9 @@ def growing(blocks: Sequence[Block], before: Earlier, paces: Collection[int] = (
     lengths = [block.length for block in blocks]
     if not _has_risen(lengths) or (grown := line.grown(lengths)) < GROWTH:
         return NONE
-    if any(block.backward < PACE_LEAST * block.length for block in blocks):
+    if not (paced := at_one_pace(blocks)):
         doubtful = _swing(paces) >= grown and _may_be_pace(lengths, before)
         return Growth(lengths) if grows(lengths) and not doubtful else NONE
-    paced = at_one_pace(blocks)
     if grows(paced.lengths):
         return paced
     alike = abs(line.grown(paced.lengths)) < APART * grown

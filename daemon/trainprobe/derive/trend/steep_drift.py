@@ -59,7 +59,10 @@ NONE = Growth(())
 
 
 def at_one_pace(blocks: Sequence[Block]) -> Growth:
-    """The lengths of blocks, each divided by how much slower than usual its backward pass was."""
+    """The lengths of blocks, each divided by how much slower than usual its backward pass was; none where a backward is
+    not known, or too short to tell."""
+    if any(block.backward < PACE_LEAST * block.length for block in blocks):
+        return NONE
     usual = median(block.backward for block in blocks)
     return Growth([block.length * usual / block.backward for block in blocks], usual)
 
@@ -97,10 +100,8 @@ class Steep:
             return NONE  # the usual case
         if median(lengths[-3:]) < ABOVE * self.longest:
             return NONE
-        if any(block.backward < PACE_LEAST * block.length for block in self.blocks):
-            return NONE
         paced = at_one_pace(self.blocks)
-        return paced if is_steep(lengths) and is_steep(paced.lengths) else NONE
+        return paced if paced and is_steep(lengths) and is_steep(paced.lengths) else NONE
 
 
 def is_steep(values: Sequence[float]) -> bool:

@@ -207,7 +207,7 @@ struct process {
     u32 pool;    /* where its child processes add their time up; 0: it has none yet */
     u32 driver;  /* the thread that ran the last outermost backward */
     s32 writing; /* files of it open for writing */
-    u32 gpu_allocations, gpu_frees; /* calls of CUDA of all its threads */
+    u32 gpu_allocations, gpu_frees; /* calls of CUDA of all its threads; fill_row() reads both as one u64 */
     u32 tentative;
     u32 gpu_sites;                  /* places that these return to, as far as they were told */
     u64 gpu_memory_ns;              /* in them */
