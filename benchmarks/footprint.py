@@ -42,8 +42,6 @@ UPROBES = ("record", "backward", "graph_task", "set_grad", "collector")
 ROUNDS = 40
 SETTLE_SECONDS = 45.0
 STARTS = 3
-COMPILERS = 2, 4
-"""What a first start is beside: so many at once, each for about a second."""
 SHARED_MEMORY = "/dev/shm"  # a tmpfs, as /run is where the daemon publishes
 
 
@@ -69,7 +67,7 @@ class Footprint:
     counted_ns: float  # of each run by the kernel for its own reading of the clock
     training_cpus: float  # that the training's processes used
     ready_range: tuple[float, float] = (0.0, 0.0)  # of the first starts
-    slowness: float = 1.0  # of the host, at the first starts
+    slowness: float = 1.0  # of the host in compiling, beside the first starts
     kernel_slowness: float = 1.0  # of its kernel in loading programs
 
     @property
@@ -131,6 +129,7 @@ def show(found: Footprint) -> bool:
     )
     print(_all_in(found))
     low, high = found.ready_range
+    print(f"compiling takes {found.slowness:.2f} times the usual, loading programs {found.kernel_slowness:.2f} times")
     lines = (
         (f"ready after, s ({low:.2f} to {high:.2f})", found.ready_seconds, READY_LIMIT, "{:.2f}"),
         ("ready after, s, at later starts", found.ready_again_seconds, AGAIN_LIMIT, "{:.2f}"),
@@ -165,8 +164,11 @@ def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0, settle: 
         marks = [python, str(TRAININGS / "marks.py"), str(ROUNDS)]
         bare = float(subprocess.run(marks, check=True, capture_output=True, text=True).stdout)
         programs.make_bytecode()
-        firsts = sorted(_first_start(directory / f"first{n}", directory / f"kept{n}") for n in range(STARTS))
-        slowness = {"slowness": pace.slowness(*COMPILERS), "kernel_slowness": pace.kernel_slowness()}
+        firsts, compiling = [], []
+        for n in range(STARTS):
+            firsts.append(_first_start(directory / f"first{n}", directory / f"kept{n}"))
+            compiling.append(pace.compiling_seconds())
+        slowness, kernel_slowness = pace.compiling_slowness(compiling), pace.kernel_slowness()
         kept = directory / "kept0"
         with (
             _driver(directory, gpus) as driver,
@@ -179,7 +181,10 @@ def measure(python: str, seconds: float, calls: int = 0, gpus: int = 0, settle: 
                 driver.held_by(training.pid)
             try:
                 found = _watch(daemon, training, marks, bare, seconds, settle, _writes(calls), gpus)
-                return replace(found, ready_seconds=median(firsts), ready_range=(firsts[0], firsts[-1]), **slowness)
+                return replace(
+                    found, ready_seconds=median(firsts), ready_range=(min(firsts), max(firsts)),
+                    slowness=slowness, kernel_slowness=kernel_slowness,
+                )  # fmt: skip
             finally:
                 programs.end(training)
 

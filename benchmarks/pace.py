@@ -11,12 +11,17 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 
-WORK = "sum(number * number for number in range({}))"
-ROUNDS = 4_000_000
+WORK = "sum(number * number for number in range(4_000_000))"
 USUAL_SECONDS = 0.25
-"""That a bare Python 3.11 takes for so many on an idle core of 2024, its start included."""
+"""That a bare Python 3.11 takes for that on an idle core of 2024, its start included."""
+COMPILATION = Path(__file__).with_name("compilation.py")
+USUAL_COMPILING_SECONDS = 0.5
+"""That two of those take at once on the two CPUs of such a host, where a first start of the daemon takes 0.8 to
+1.1 s. Beside others' work a compiler, which reads much memory, becomes slow before an interpreter's loop does."""
 TURNS = 3
 PAIRS = 20_000
 USUAL_VERIFYING_SECONDS = 0.011
@@ -47,11 +52,9 @@ def _load(code: bytes) -> float:
     return took
 
 
-def slowness(together: int = 1, turns: int = 1) -> float:
-    """1.0, or how many times longer bare interpreters take now: so many at once, each for ``turns`` times USUAL_SECONDS
-    of work. A short turn tells nothing of longer work: who comes new is often let in at once."""
-    usual = turns * USUAL_SECONDS * max(together / len(os.sched_getaffinity(0)), 1.0)
-    return max(median(_turn(together, turns) for _ in range(TURNS)) / usual, 1.0)
+def slowness() -> float:
+    """1.0, or how many times longer a bare interpreter takes now for USUAL_SECONDS of work."""
+    return max(median(_interpret() for _ in range(TURNS)) / USUAL_SECONDS, 1.0)
 
 
 def within(seconds: float, limit: float) -> bool:
@@ -60,10 +63,25 @@ def within(seconds: float, limit: float) -> bool:
     return seconds <= limit or seconds <= limit * slowness()
 
 
-def _turn(together: int, turns: int) -> float:
+def _interpret() -> float:
     begun = time.monotonic()
-    command = [sys.executable, "-S", "-c", WORK.format(turns * ROUNDS)]
-    started = [subprocess.Popen(command) for _ in range(together)]
-    for one in started:
-        one.wait()
+    subprocess.run([sys.executable, "-S", "-c", WORK], check=True)
     return time.monotonic() - begun
+
+
+def compiling_slowness(seconds: Sequence[float]) -> float:
+    """1.0, or how many times the usual those of ``compiling_seconds`` are that were taken beside what is judged."""
+    return max(median(seconds) / USUAL_COMPILING_SECONDS, 1.0)
+
+
+def compiling_seconds() -> float:
+    """That BCC takes now for a program which has nothing to do with the daemon's, two of them at once, as a first
+    start compiles in two halves. Raises OSError, CalledProcessError where there is no BCC."""
+    begun = time.monotonic()
+    both = [subprocess.Popen([sys.executable, str(COMPILATION)], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [one.communicate()[1] for one in both]
+    took = time.monotonic() - begun
+    for one, error in zip(both, told, strict=True):
+        if one.returncode:
+            raise subprocess.CalledProcessError(one.returncode, one.args, stderr=error)
+    return took
