@@ -87,7 +87,7 @@ def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int
         longer = sum(more[max(first, low - 1) :])
         if 2 * even >= gaps:  # the first steps, one that compiles among them
             begun, odd = begun + even, longer - even
-        elif gaps > 1 or longer < gaps:  # a single long gap may be a late step
+        elif gaps > 1 or longer < gaps or not sum(looks[number][1][first:]):  # a single long gap may be a late step
             begun, odd = even, gaps - even if longer == gaps <= SLOW else 0
     return 0
 

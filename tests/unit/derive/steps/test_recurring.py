@@ -184,6 +184,15 @@ def test_steps_from_the_first_look_on_all_count() -> None:
     assert before_rhythm(seen, found[1]) == 0
 
 
+def counted_looks(told: list[dict[int, int]], seconds: tuple[int, ...]) -> list[tuple[int, list[int]]]:
+    """As ``looks``, from what each span counted by half octaves."""
+    seen, sums = [], [0] * BEAT_INTERVALS
+    for second, more in zip(seconds, told, strict=True):
+        sums = [number + more.get(place, 0) for place, number in enumerate(sums)]
+        seen.append((second * 10**9, sums))
+    return seen
+
+
 def test_first_steps_that_a_busy_host_draws_out_count() -> None:
     """As counted in a training of Flax: the first second beside another program, then steps of 28 ms."""
     told = [
@@ -193,8 +202,12 @@ def test_first_steps_that_a_busy_host_draws_out_count() -> None:
         {28: 4, 29: 26, 30: 4},
         {28: 14, 29: 48, 30: 8},
     ]
-    seen, sums = [], [0] * BEAT_INTERVALS
-    for second, more in zip((0, 1, 2, 3, 5), told):
-        sums = [number + more.get(place, 0) for place, number in enumerate(sums)]
-        seen.append((second * 10**9, sums))
-    assert before_rhythm(seen, 1536) == 0
+    assert before_rhythm(counted_looks(told, (0, 1, 2, 3, 5)), 1536) == 0
+
+
+@pytest.mark.parametrize(("before", "starting"), [({}, 0), ({32: 1}, 2)])
+def test_a_first_step_that_a_look_parts_from_the_others_counts(before: dict[int, int], starting: int) -> None:
+    """Three seconds of compiling, and a look between the second step and the third. Where the call came before, it is
+    not known whether the long gap was a step."""
+    told = [{}, before, {}, {33: 1}, {28: 20, 29: 13, 30: 2}, {28: 30, 29: 10, 30: 1}]
+    assert before_rhythm(counted_looks(told, (0, 1, 2, 3, 4, 5)), 1536) == starting
