@@ -195,7 +195,8 @@ class HostWatch:
         else:
             self._config, waiting = reloaded(self._config, new)
             if waiting:
-                complain(saying("these changes wait for a restart: {names}", names=", ".join(waiting)))
+                what = saying("these changes wait for a restart: {names}", names=", ".join(waiting))
+                complain(what, word("systemctl restart trainprobe"))
             self._made.core.policy = compose_core.policy(self._config)
             self._made.observer.budget.share = self._config.budget.cpu
             self._history.retention = self._config.retention

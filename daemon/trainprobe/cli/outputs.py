@@ -86,7 +86,8 @@ class RecordFile:
                 self._file.write(line + b"\n")
                 self._file.flush()
             except OSError as error:
-                complain(saying("the recording ends here: {why}", why=reason(error)))
+                what = saying("the recording ends here: {why}", why=reason(error))
+                complain(what, word("the report is not affected; name a place with room for it"))
                 self._file = None
 
     def close(self) -> None:

@@ -54,7 +54,8 @@ def act(args: argparse.Namespace) -> int:
         remedy = word("sudo trainprobe page, or: adduser NAME trainprobe")
         raise Refusal(FORBIDDEN, word("the token is for root and the exporter's group"), remedy) from None
     except OSError as error:
-        raise Refusal(FAILED, saying("the token cannot be read: {strerror}", strerror=error.strerror)) from None
+        reason = saying("the token cannot be read: {strerror}", strerror=error.strerror)
+        raise Refusal(FAILED, reason, word("systemctl restart trainprobe-exporter")) from None
     base = args.url or _address(args.directory)
     if not args.url and not _answers(base):
         reason = saying("the exporter is gone: nothing listens at {address}", address=base)

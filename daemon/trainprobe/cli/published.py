@@ -34,7 +34,8 @@ def read(directory: Path) -> Report:
         remedy = word("systemctl start trainprobe, or: trainprobe run -- COMMAND")
         raise Refusal(FAILED, word("no daemon publishes here"), remedy) from None
     except (OSError, WireError) as error:
-        raise Refusal(FAILED, saying("what the daemon published cannot be read: {error}", error=error)) from None
+        reason = saying("what the daemon published cannot be read: {error}", error=error)
+        raise Refusal(FAILED, reason, word("systemctl restart trainprobe")) from None
 
 
 def has_ended(directory: Path) -> bool:

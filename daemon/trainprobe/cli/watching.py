@@ -112,7 +112,8 @@ class WatchSetup:
             try:
                 outputs.write(self.output, session.file)
             except OSError as error:
-                complain(saying("the report could not be written: {error}", error=outputs.reason(error)))
+                what = saying("the report could not be written: {error}", error=outputs.reason(error))
+                complain(what, word("what was found is above; name a place with room that you may write to"))
                 return False
         return True
 

@@ -18,6 +18,9 @@ DEPTH_LIMIT = 64
 NO_CONTROLLER = template(
     "source.no_controller", "the cpu controller of the process's cgroup is not mounted or not enabled"
 )
+ENABLE_CONTROLLER = template(
+    "source.enable_controller", "CPUWeight=100 in its systemd unit, or +cpu in its parent's cgroup.subtree_control"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class Cgroups:
                 if here and here.quota_cpus is not None:
                     return replace(here, path=level[len(point) :] or "/")
                 found = found or here
-        return found or Unavailable(NO_CONTROLLER())
+        return found or Unavailable(NO_CONTROLLER(), ENABLE_CONTROLLER())
 
     def io_limits(self, run: str, cgroups: str) -> list[IoLimitSample]:
         """The speed limits of devices of the cgroup and of those above it: of each the innermost one."""

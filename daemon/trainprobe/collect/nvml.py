@@ -35,6 +35,9 @@ FRESH = 8 * GPUS_LIMIT  # readings that wait for a loop that is late
 HOLDERS_LIMIT = 256
 NO_DRIVER = template("source.no_driver", "no NVIDIA driver")
 NO_ANSWER = template("source.no_answer", "NVML does not answer")
+SEE_DRIVER = template(
+    "source.see_driver", "see what the driver says (dmesg | grep -i NVRM); where nvidia-smi hangs too, reset or reboot"
+)
 MHZ, KB = 1_000_000, 1024
 _REASONS = {
     0x4: "sw_power_cap",
@@ -125,7 +128,7 @@ class Gpus:
         reader.stopped = True
         self._behind[index] = reader
         if index < 0 or len(self._behind) >= LEFT_BEHIND:
-            return Failed(NO_ANSWER())
+            return Failed(NO_ANSWER(), SEE_DRIVER())
         known = reader.samples.get(index)
         self._start()
         return (GpuSample(index, known.uuid if known else "", known.bus_id if known else "", hung=True),)
