@@ -716,6 +716,26 @@ def test_a_batch_that_idle_workers_hand_over_late_on_a_crowded_host(crowded: flo
     assert stall.seconds == pytest.approx(seconds, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("queued", "waited", "told"),
+    [(0.25, 0.08, {"cpu_contention": 0.33}), (0.04, 0.3, {"unknown": 0.34})],
+)
+def test_a_batch_that_comes_late_where_the_training_thread_waited_longer_for_a_cpu(
+    queued: float, waited: float, told: dict[str, float]
+) -> None:
+    """Other programs came a moment ago: nothing was read of the host since. The thread's own waits show them."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(waited, Leaf.SOCKET, Region.FETCH)
+    driver.spend(queued, Leaf.RUNQUEUE)
+    driver.train(20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.shares == {cause: pytest.approx(seconds, abs=0.02) for cause, seconds in told.items()}
+
+
 @pytest.mark.parametrize("running", [True, False])
 def test_what_computes_is_named_by_a_stack_of_a_thread_that_ran(running: bool) -> None:
     """One that was on no CPU shows the pause before it."""

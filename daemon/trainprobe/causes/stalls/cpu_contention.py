@@ -49,9 +49,15 @@ HANDED_OVER = template(
     "idle workers handed a batch over {seconds:seconds} late, while tasks of this host waited for a CPU for "
     "{share:percent} of the time",
 )
+HANDED_OVER_QUEUED = template(
+    "cpu_contention.handed_over_queued",
+    "idle workers handed a batch over {seconds:seconds} late, while the training thread itself was runnable without a "
+    "CPU for {queued:seconds}",
+)
 CROWDED_SHARE = template("cpu_contention.crowded_share", "time in which some task of the host waited for a CPU")
 _CROWDED = 0.5
-"""Of the time: from then on it says why a thread gets no CPU."""
+"""Of the time: from then on it says why a thread gets no CPU. The same of a step's excess, where the training thread
+itself had none."""
 _HANDOVER_NS = NS // 100
 """Workers that did more beyond the ordinary are not idle."""
 _BUSY, _EACH = 0.2, 0.05
@@ -96,25 +102,28 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 def claim_handover(window: Window, left: Items) -> Claim | None:
     """A short wait for a batch that its workers, idle by now, have made: a thread of theirs hands it over, and gets no
-    CPU where the host's tasks mostly wait for one. (The threads of workers have no ledgers.)"""
+    CPU where the host's tasks mostly wait for one, or the training thread itself did. (The threads of workers have no
+    ledgers.)"""
+    excess = excess_ns(window)
+    if excess > NS or not window.workers or pool_ns(window, *CPU, *STORAGE, *SWAP, *BLOCKED) > _HANDOVER_NS:
+        return None
     crowded = window.devices.crowded or 0.0
-    if crowded < _CROWDED or excess_ns(window) > NS or pool_ns(window, *CPU, *STORAGE, *SWAP, *BLOCKED) > _HANDOVER_NS:
+    queued = sum(ns for (state, _, _), ns in window.excess.items() if state == State.RUNQUEUE)
+    if crowded < _CROWDED and queued < _CROWDED * excess:
         return None
     taken = take_items(left, states=[State.DATA_WAIT], regions=[Region.FETCH])
-    if not taken or not window.workers:
+    waited = sum(taken.values())
+    if not taken or (crowded < _CROWDED and waited > queued):
         return None
-    told = seconds(sum(taken.values()))
-    summary = HANDED_OVER(seconds=told, share=crowded)
-    return Claim(
-        Cause.CPU_CONTENTION,
-        taken,
-        summary,
-        [summary],
-        [
-            Evidence.of(WAITED(), told, "s", window.driver_pid),
-            Evidence.of(CROWDED_SHARE(), round(crowded, 3), "ratio"),
-        ],
-    )
+    told = seconds(waited)
+    if crowded >= _CROWDED:
+        summary = HANDED_OVER(seconds=told, share=crowded)
+        why = Evidence.of(CROWDED_SHARE(), round(crowded, 3), "ratio")
+    else:
+        summary = HANDED_OVER_QUEUED(seconds=told, queued=seconds(queued))
+        why = Evidence.of(RUNNABLE(), seconds(queued), "s", window.driver_pid)
+    evidence = [Evidence.of(WAITED(), told, "s", window.driver_pid), why]
+    return Claim(Cause.CPU_CONTENTION, taken, summary, [summary], evidence)
 
 
 def claim_stolen(window: Window, left: Items) -> Claim | None:
