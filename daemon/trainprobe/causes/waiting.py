@@ -19,6 +19,7 @@ OTHER_WORK = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, Sta
 """What neither an evaluation nor a compilation is made of, though it may come with it: a tracker's answer, a pause."""
 STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
+COMPUTING = (Leaf.CPU, Leaf.READ_CPU, Leaf.FILE_GAP)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)
 BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
 FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)

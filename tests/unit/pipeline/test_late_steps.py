@@ -736,6 +736,33 @@ def test_a_batch_that_comes_late_where_the_training_thread_waited_longer_for_a_c
     assert stall.shares == {cause: pytest.approx(seconds, abs=0.02) for cause, seconds in told.items()}
 
 
+@pytest.mark.parametrize(
+    ("computed", "queued", "told"),
+    [
+        (0.3, 0.0, {"data_cpu": 0.3}),
+        (0.15, 0.15, {"data_cpu": 0.3}),
+        (0.05, 0.25, {"cpu_contention": 0.3}),
+        (0.05, 0.0, {"unknown": 0.21, "data_cpu": 0.09}),
+    ],
+    ids=["computed", "half of it queued", "queued", "neither"],
+)
+def test_a_late_batch_is_told_by_what_its_worker_did(computed: float, queued: float, told: dict[str, float]) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    pipeline = played(driver)
+    driver.work(computed, Leaf.CPU)
+    driver.work(queued, Leaf.RUNQUEUE)
+    driver.fetch(0.3, Leaf.POLL)
+    driver.spend(0.01)
+    driver.backward()
+    driver.optimizer()
+    driver.train(20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.shares == {cause: pytest.approx(seconds, abs=0.02) for cause, seconds in told.items()}
+
+
 @pytest.mark.parametrize("running", [True, False])
 def test_what_computes_is_named_by_a_stack_of_a_thread_that_ran(running: bool) -> None:
     """One that was on no CPU shows the pause before it."""

@@ -9,9 +9,20 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, excess_ns, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, WORKERS
+from trainprobe.causes.waiting import (
+    BLOCKED,
+    COMPUTING,
+    CPU,
+    STORAGE,
+    SWAP,
+    WAITED,
+    WAITS_FOR_WORKERS,
+    WORKERS,
+    shares,
+    waited,
+)  # fmt: skip
 from trainprobe.model.cause import Cause, Kind, State
-from trainprobe.model.cells import Region
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -54,10 +65,18 @@ HANDED_OVER_QUEUED = template(
     "idle workers handed a batch over {seconds:seconds} late, while the training thread itself was runnable without a "
     "CPU for {queued:seconds}",
 )
+WORKERS_QUEUED = template(
+    "cpu_contention.workers", "workers were runnable without a CPU for {seconds:seconds} while the batch was waited for"
+)
+WORKERS_RUNNABLE = template(
+    "cpu_contention.workers_runnable", "workers runnable, not on a CPU, beyond an ordinary step"
+)
 CROWDED_SHARE = template("cpu_contention.crowded_share", "time in which some task of the host waited for a CPU")
 _CROWDED = 0.5
 """Of the time: from then on it says why a thread gets no CPU. The same of a step's excess, where the training thread
 itself had none."""
+_QUEUED = 3
+"""Workers that are runnable for so many times as long as they compute do not compute for long: they get no CPU."""
 _HANDOVER_NS = NS // 100
 """Workers that did more beyond the ordinary are not idle."""
 _BUSY, _EACH = 0.2, 0.05
@@ -98,6 +117,23 @@ def claim(window: Window, left: Items) -> Claim | None:
     busiest = OTHERS if len(others) > 1 else ONE_OTHER
     who = busiest(name=others[0].comm, pid=others[0].pid) if others else None
     return Claim(Cause.CPU_CONTENTION, taken, SUMMARY(seconds=told, who=who), chain, evidence)
+
+
+def claim_workers(window: Window, left: Items) -> Claim | None:
+    """A wait for workers that wanted a CPU and got none, for most of the time that their batch took longer."""
+    queued, computed = pool_ns(window, Leaf.RUNQUEUE), pool_ns(window, *COMPUTING)
+    if not window.workers or queued < _QUEUED * max(computed, 0.0) or queued <= 0:
+        return None
+    busy = shares(window)
+    taken = waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
+    if not taken:
+        return None
+    told = seconds(queued)
+    evidence = [
+        Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+        Evidence.of(WORKERS_RUNNABLE(), told, "s"),
+    ]
+    return Claim(Cause.CPU_CONTENTION, taken, WORKERS_QUEUED(seconds=told), [WAITS_FOR_WORKERS()], evidence)
 
 
 def claim_handover(window: Window, left: Items) -> Claim | None:
@@ -240,6 +276,7 @@ SPEC = CauseSpec(
     colours=("#3f6212", "#bef264"),
     group=groups.CPU,
     rules=(
+        OrderedRule(claim_workers, stall=138),
         OrderedRule(claim, stall=260, ordinary=120),
         OrderedRule(claim_handover, stall=265),
         OrderedRule(claim_stolen, stall=270),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
-from trainprobe.causes.base import Claim, Items, Unseen, Window, pool_ns, seconds
+from trainprobe.causes.base import Claim, Items, Unseen, Window, at_most, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, shares, waited
 from trainprobe.model.cause import Cause, Kind
@@ -16,15 +16,19 @@ IN_ALL = template("data_cpu.in_all", "workers spent {seconds:seconds} of CPU on 
 CPU_IN = template("data_cpu.cpu_in", "workers spent {seconds:seconds} of CPU on the batch it waited for, in {where}")
 ON_CPU = template("data_cpu.on_cpu", "workers on the CPU")
 CPU_SECONDS = template("data_cpu.cpu_seconds", "workers on the CPU or runnable, beyond an ordinary step")
+_PER_WORK = 1.5
+"""A wait is at most so much longer than what its step's workers computed, or wanted to."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """The wait's share in which workers were on a CPU or wanted one."""
-    busy = shares(window)
+    """The wait's share in which workers were on a CPU or wanted one. Where those of the whole step were there for much
+    less time than the wait lasted, its rest has another reason."""
+    busy, spent = shares(window), pool_ns(window, *CPU)
     taken = waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
+    if not isinstance(window.usual, Unseen):
+        taken = at_most(taken, _PER_WORK * (spent + usual_ns(window, *CPU)))
     if not taken:
         return None
-    spent = pool_ns(window, *CPU)
     return Claim(
         Cause.DATA_CPU,
         taken,
