@@ -18,8 +18,8 @@ from trainprobe.model.moment import NS
 OTHER_WORK = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
 """What neither an evaluation nor a compilation is made of, though it may come with it: a tracker's answer, a pause."""
 STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
-CPU = (Leaf.CPU, Leaf.READ_CPU, Leaf.RUNQUEUE, Leaf.THROTTLED, Leaf.FILE_GAP)
 COMPUTING = (Leaf.CPU, Leaf.READ_CPU, Leaf.FILE_GAP)
+CPU = (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)
 BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
 FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
@@ -96,6 +96,13 @@ def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:
         worked = max(0.0, pool_ns(window, *STORAGE, *CPU, *SWAP, *BLOCKED))
         states += [State.LOCK] if worked >= _WORTH_A_LOCK * locked else []
     return take_items(left, states=states, part=part)
+
+
+def waited_for_cpu(window: Window, left: Items) -> dict[Item, float]:
+    """Of the driver's wait for its workers the share in which these were on a CPU or wanted one, where the share of
+    storage is taken already."""
+    busy = shares(window)
+    return waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
 
 
 def without_hang(window: Window, items: Items) -> Items:

@@ -18,9 +18,8 @@ from trainprobe.causes.waiting import (
     WAITED,
     WAITS_FOR_WORKERS,
     WORKERS,
-    shares,
-    waited,
-)  # fmt: skip
+    waited_for_cpu,
+)
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
@@ -122,10 +121,9 @@ def claim(window: Window, left: Items) -> Claim | None:
 def claim_workers(window: Window, left: Items) -> Claim | None:
     """A wait for workers that wanted a CPU and got none, for most of the time that their batch took longer."""
     queued, computed = pool_ns(window, Leaf.RUNQUEUE), pool_ns(window, *COMPUTING)
-    if not window.workers or queued < _QUEUED * max(computed, 0.0) or queued <= 0:
+    if not window.workers or queued <= 0 or queued < _QUEUED * computed:
         return None
-    busy = shares(window)
-    taken = waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
+    taken = waited_for_cpu(window, left)
     if not taken:
         return None
     told = seconds(queued)

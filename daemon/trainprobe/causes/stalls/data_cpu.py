@@ -6,7 +6,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
 from trainprobe.causes.base import Claim, Items, Unseen, Window, at_most, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, shares, waited
+from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, waited_for_cpu
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -23,8 +23,7 @@ _PER_WORK = 1.5
 def claim(window: Window, left: Items) -> Claim | None:
     """The wait's share in which workers were on a CPU or wanted one. Where those of the whole step were there for much
     less time than the wait lasted, its rest has another reason."""
-    busy, spent = shares(window), pool_ns(window, *CPU)
-    taken = waited(window, left, busy.cpu / (1 - busy.storage) if busy.storage < 1 else 0.0)
+    taken, spent = waited_for_cpu(window, left), pool_ns(window, *CPU)
     if not isinstance(window.usual, Unseen):
         taken = at_most(taken, _PER_WORK * (spent + usual_ns(window, *CPU)))
     if not taken:
