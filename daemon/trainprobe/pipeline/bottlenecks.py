@@ -23,10 +23,12 @@ from trainprobe.pipeline.rank.window import ordinary_fetches, window_of_ordinary
 
 BUSY = 0.5
 """Workers that are busy for less of their time than this are not what the driver waits for."""
-HANDOVER_NS = 1_000_000
-"""For each batch: so long the driver waits for the threads of a worker that has it ready …"""
 UNPICKLE_NS = 5_000_000
-"""… and so long it computes to take it over."""
+"""For each batch that a worker has ready: so long the driver computes to take it over …"""
+HANDOVER_NS = 1_000_000
+"""… so long it waits for the worker's threads …"""
+ROUND_TRIPS = 2.0
+"""… or, where the descriptor of each tensor comes over a socket, so many times as long as it computes."""
 IDLE_CPUS = 0.5
 """A host of which no more is idle is wholly used."""
 LAUNCHED = 0.8
@@ -92,7 +94,7 @@ def lost_waits(fold: RankState, items: dict[Item, float]) -> dict[Item, float]:
 
 def waits(fold: RankState) -> dict[Item, float]:
     """Ordinary steps' waits that are not excepted, in ns."""
-    barriers, (idle, computing) = _barriers(fold), _handed_over(fold)
+    barriers, (waiting, computing) = _barriers(fold), _handed_over(fold)
     late, contended, unfelt = _late_ranks(fold), _contended(fold), _unfelt(fold)
     found: dict[Item, float] = {}
     for item, ns in fold.ordinary.items.items():
@@ -100,7 +102,7 @@ def waits(fold: RankState) -> dict[Item, float]:
         if state == State.LOCK:
             ns -= min(ns, barriers.get(region, ns))
         elif state == State.DATA_WAIT:
-            ns *= 1.0 - (computing if leaf in COMPUTING else idle)
+            ns *= 1.0 - (computing if leaf in COMPUTING else waiting)
         elif state == State.COLLECTIVE:
             ns *= late
         elif leaf == Leaf.RUNQUEUE:
@@ -149,10 +151,13 @@ def _handed_over(fold: RankState) -> tuple[float, float]:
         return 0.0, 0.0
     spent = {item: ns for item, ns in ordinary.items.items() if item[0] == State.DATA_WAIT}
     computing = sum(ns for (_, _, leaf), ns in spent.items() if leaf in COMPUTING)
-    idle = sum(spent.values()) - computing
+    waiting = sum(spent.values()) - computing
+    sockets = sum(ns for (_, _, leaf), ns in spent.items() if leaf == Leaf.SOCKET)
+    unpickling = min(computing, UNPICKLE_NS * ordinary.fetches)
+    handover = max(HANDOVER_NS * ordinary.fetches, min(sockets, ROUND_TRIPS * unpickling))
     return (
-        min(1.0, HANDOVER_NS * ordinary.fetches / idle) if idle else 0.0,
-        min(1.0, UNPICKLE_NS * ordinary.fetches / computing) if computing else 0.0,
+        min(1.0, handover / waiting) if waiting else 0.0,
+        unpickling / computing if computing else 0.0,
     )
 
 

@@ -251,6 +251,14 @@ def test_batches_that_are_handed_over_late_beside_contention_are_contention(queu
     assert rank.bottlenecks[0].seconds == pytest.approx(rank.ordinary.count * lost, rel=0.1)
 
 
+def test_the_descriptors_of_a_batchs_tensors_are_not_lost_where_its_worker_is_idle() -> None:
+    """Each is a round trip between driver and worker, in which both compute: as a batch of PyTorch Geometric."""
+    taken = (0.0037, Leaf.CPU, Region.FETCH), (0.0055, Leaf.SOCKET, Region.FETCH)
+    assert made_of(*taken, workers=True, pool=0.001).lost == {}
+    longer = made_of(taken[0], (0.03, Leaf.SOCKET, Region.FETCH), workers=True, pool=0.001)
+    assert [one.cause for one in longer.bottlenecks] == ["unknown"]
+
+
 def test_what_is_lost_in_no_stall_is_not_looked_for_in_the_stacks_of_stalls() -> None:
     rank = made_of((0.008, Leaf.SOCKET, Region.FETCH), workers=True, pool=0.001)
     (change,), stalls = rank.changes, rank.stalls

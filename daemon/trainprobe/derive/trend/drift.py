@@ -248,9 +248,10 @@ def growing(blocks: Sequence[Block], before: Earlier, paces: Collection[int] = (
 
 
 def _swing(paces: Collection[int]) -> float:
-    """How much slower than at its quicker times the machine is at its slower ones, of late."""
+    """How much slower than at its quickest times the machine is at its slowest ones, of late; an eighth of the readings
+    at each end may be errors. (A growth is between extremes, too.)"""
     found = sorted(paces)
-    return found[3 * len(found) // 4] / found[len(found) // 4] - 1 if len(found) >= PACES_LEAST else 0.0
+    return found[7 * len(found) // 8] / found[len(found) // 8] - 1 if len(found) >= PACES_LEAST else 0.0
 
 
 def _may_be_pace(lengths: Sequence[float], before: Earlier) -> bool:

@@ -222,15 +222,17 @@ def test_a_backward_that_grows_alone_is_growth() -> None:
     assert trend.growth is not None
 
 
-@pytest.mark.parametrize(("swing", "found"), [(0.02, True), (0.6, False)])
+@pytest.mark.parametrize(
+    ("swing", "every", "found"), [(0.02, 2, True), (0.6, 2, False), (0.6, 5, False), (0.6, 10, True)]
+)
 def test_a_machine_whose_pace_swings_by_more_than_a_growth_hides_it_where_no_backward_is_marked(
-    swing: float, found: bool
+    swing: float, every: int, found: bool
 ) -> None:
-    """Until it has lasted: then steps are longer than any before."""
+    """Until it has lasted: then steps are longer than any before. Single readings (one of ten) are no pace."""
     rng, trend = random.Random(9), Trend()
     for step in range(760):
         if step % 40 == 0:
-            trend.add_pace(int(35_000 * rng.choice((1, 1 + swing))))
+            trend.add_pace(int(35_000 * (1 + swing * (step // 40 % every == 0))))
         trend.add_step(int(BASE * (1 + 0.3 * step / 760) * rng.gauss(1, 0.02)))
     assert (trend.growth is not None) == found
     for step in range(760, 3_000):
