@@ -319,10 +319,19 @@ def _pinned(facts: SettingsInput) -> ProposedSetting:
         return ProposedSetting(
             word("pin_memory"), now, None, 0.0, saying("no GPU is used: there is nothing to copy to")
         )
-    return ProposedSetting(
-        word("pin_memory"), now, None, 0.0,
-        saying("True lets copies to the GPU overlap with its work; what it gains here cannot be told from outside"),
-    )  # fmt: skip
+    load, ordinary = facts.loader, facts.rank.ordinary
+    taking, step = ordinary.states.get("data_wait", 0.0), ordinary.seconds or 0.0
+    if load is not None and load.keeps_up and taking >= LITTLE * step:
+        why = saying(
+            "taking ready batches over from workers costs the training thread {taking} of a step of {step}: with True "
+            "another thread does that and the copies to the GPU meanwhile; the gain cannot be told from outside",
+            taking=seconds(taking), step=seconds(step),
+        )  # fmt: skip
+    else:
+        why = saying(
+            "True lets copies to the GPU overlap with its work; what it gains here cannot be told from outside"
+        )
+    return ProposedSetting(word("pin_memory"), now, None, 0.0, why)
 
 
 def _anomalies(facts: SettingsInput) -> list[ProposedSetting]:
