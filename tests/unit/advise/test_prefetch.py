@@ -48,3 +48,11 @@ def test_a_report_proposes_a_factor_only_where_late_batches_cost_enough(lost: fl
     )
     load = Loader(2, 0.1, 0.0, 1.0, 0.1, 0.0, 0.1, 8)
     assert (_ahead(rank, load, lost, worth=1.0) is not None) == advised
+
+
+def test_what_cuda_maps_of_shared_memory_is_no_batch() -> None:
+    """PyTorch Geometric on an H200 with torch's default: 21 MB that the driver maps, batches of 0.56 MB."""
+    (run,) = replay_named("pyg_on_gpu").runs
+    (rank,) = run.ranks
+    assert (rank.memory.shm_bytes or 0) > 20_000_000
+    assert prefetched(rank.memory, rank.workers.peak) == 2
