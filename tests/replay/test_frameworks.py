@@ -44,6 +44,13 @@ def test_saves_from_a_gpu_in_ordinary_steps_are_told_with_the_copies_and_removal
     assert told["checkpoint"] == pytest.approx(seconds["checkpoint"], rel=0.1, abs=0.2)
 
 
+def test_saves_of_two_steps_that_one_row_tells_of_are_two() -> None:
+    """A step of 65 ms between them was their serialising: 26.4 s. (The first saves are the start's.)"""
+    rank, seconds = rank_of("saves_in_each_step"), EXPECTED["saves_in_each_step"]["true"]["seconds"]
+    assert rank.lost["checkpoint"] == pytest.approx(seconds["checkpoint"], rel=0.05)
+    assert "one in each step" in rank.verdict.summary
+
+
 @pytest.mark.parametrize("name", ["epoch_evaluation", "epoch_edges", "distillation", "sampled_pictures"])
 def test_what_lies_beside_an_evaluation_or_a_start_of_workers_is_told_by_its_own_cause(name: str) -> None:
     told, seconds = rank_of(name).lost, EXPECTED[name]["true"]["seconds"]

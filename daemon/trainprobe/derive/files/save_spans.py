@@ -183,6 +183,13 @@ class ConsecutiveSteps:
     lengths: Sequence[int]
 
 
+def spans_of(steps: ConsecutiveSteps, saves: Iterable[Save]) -> list[SaveSpan]:
+    """The saves that begin in each of these steps: with another step another save begins, however soon."""
+    own = list(saves)
+    ends = accumulate(steps.lengths, initial=steps.start_ns) if own else ()
+    return [save for begin_ns, end_ns in pairwise(ends) for save in spans(own, begin_ns, end_ns)]
+
+
 @dataclass(frozen=True, slots=True)
 class StepsThatSave:
     """What these steps were made of."""

@@ -10,7 +10,14 @@ from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.stalls import checkpoint
-from trainprobe.derive.files.save_spans import ConsecutiveSteps, StepsThatSave, note_serialising, shown_by, spans
+from trainprobe.derive.files.save_spans import (
+    ConsecutiveSteps,
+    StepsThatSave,
+    note_serialising,
+    shown_by,
+    spans,
+    spans_of,
+)
 from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.python import evaluators
 from trainprobe.derive.steps.baseline import Ordinary
@@ -75,8 +82,8 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
     progress.buffer.add(before.at_ns, step.lengths, step.made_of)
     if told := rank.files.saves.steps.enter(before.at_ns, progress.clock.count - step.steps, step.lengths):
         rank.files.saves.changed(told)
-    saved = spans(rank.files.saved_in(rank.tid, before.at_ns, row.at_ns), before.at_ns, row.at_ns)
     steps = ConsecutiveSteps(before.at_ns, progress.clock.count - step.steps, step.lengths)
+    saved = spans_of(steps, rank.files.saved_in(rank.tid, before.at_ns, row.at_ns))
     rank.files.saving_steps.add_saves(saved, steps, judged=progress.baseline.stands)
     if rank.ledger.ranks:
         ordinary.collectives.add(progress.clock.count, step)
