@@ -28,6 +28,8 @@ class Told:
     largest_drift: float = 0.0  # ratio per 1000 steps, once 1000 steps were made
     queues: list[tuple[float, dict[int, float]]] = field(default_factory=list)
     """(UNIX seconds, pid -> seconds its main thread has waited for processors): driver and workers, by the kernel."""
+    standstills: list[tuple[float, float]] = field(default_factory=list)
+    """(UNIX seconds of its end, seconds): when the host's processors stood still, by a program that only sleeps."""
 
     def add(self, rank: Json) -> None:
         self.rank = rank
@@ -39,7 +41,12 @@ class Told:
             self.largest_drift = max(self.largest_drift, abs(drift))
 
     def to_json(self) -> Json:
-        return vars(self) | {"warnings": sorted(self.warnings), "queues": []}
+        return vars(self) | {"warnings": sorted(self.warnings), "queues": [], "standstills": []}
+
+    def stood_still(self, start: float, end: float) -> float:
+        """Seconds between two moments in which they did."""
+        times = ((at - seconds, at) for at, seconds in self.standstills)
+        return sum(max(0.0, min(last, end) - max(first, start)) for first, last in times)
 
     def queued(self, start: float, end: float) -> float:
         """Seconds that driver and workers waited for processors between the looks before and after a stretch."""
@@ -50,7 +57,8 @@ class Told:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``false``: told, and not so. ``crowded``: told as contention, and the kernel counted that wait too."""
+    """``false``: told, and not so. ``crowded``: told as contention, and the kernel counted that wait too, or the host
+    stood still for so long."""
 
     hours: float
     steps: int
@@ -72,8 +80,10 @@ def judge(told: Told, truth: Truth, seconds: float) -> Verdict:
     false, crowded, crowded_seconds = [], [], 0.0
     for found in match([], list(told.stalls.values()), truth):
         queued = max(found.queued, told.queued(found.start, found.start + found.reported))
+        stood = told.stood_still(found.start, found.start + found.reported)
         text = f"stall {'+'.join(found.said)} of {found.reported:.3f} s at {found.start:.2f}, queued {queued:.3f} s"
-        if set(found.said) == {"cpu_contention"} and found.reported <= _room(queued):
+        text += f", the host stood still for {stood:.3f} s" if stood else ""
+        if set(found.said) == {"cpu_contention"} and found.reported <= _room(queued + stood):
             crowded.append(text)
             crowded_seconds += found.reported
         else:

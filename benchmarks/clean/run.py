@@ -32,6 +32,7 @@ LOOK_SECONDS = 2.0
 APART_SECONDS = 6.0  # between two starts: importing torch takes a core for some seconds
 WARM_SECONDS = 30.0  # added to each training, so that start-up does not count among its hours
 END_SECONDS = 10.0
+TICKER = Path(programs.__file__).with_name("ticker.py")
 PTH = ("120", "25")  # megabytes, and seconds between two files
 
 
@@ -88,6 +89,9 @@ def _watch(place_: Path, python: str, options: argparse.Namespace) -> tuple[dict
         beside = [python, str(TRAININGS / "beside.py"), str(place_), str(seconds + 600), *PTH]
         writer = subprocess.Popen(beside, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         stack.callback(programs.end, writer)
+        ticks = stack.enter_context((place_ / "standstills").open("wb"))
+        ticker = subprocess.Popen([sys.executable, TICKER], stdin=subprocess.DEVNULL, stdout=ticks)
+        stack.callback(programs.end, ticker)
         total = seconds + APART_SECONDS * options.at_once
         neighbour = _start(plans.stalling(options.seed, 2 * total), python, place_, stack)
         jobs: list[Job] = []
@@ -100,6 +104,9 @@ def _watch(place_: Path, python: str, options: argparse.Namespace) -> tuple[dict
             _look(daemon, [*jobs, neighbour], LOOK_SECONDS)
         _look(daemon, [*jobs, neighbour], END_SECONDS)
         names = [f"{number} {job.plan.style} {job.plan.how}" for number, job in enumerate(jobs)]
+        standstills = _standstills(place_ / "standstills")
+        for job in jobs:
+            job.told.standstills = standstills
         verdicts = {name: _judged(job, options.results) for name, job in zip(names, jobs)}
         report = daemon.report()
         stalls: dict[str, int] = {}
@@ -108,10 +115,16 @@ def _watch(place_: Path, python: str, options: argparse.Namespace) -> tuple[dict
         facts: Json = {
             "seed": options.seed, "real_packages": real,
             "daemon_cost": report["cost"], "events_lost": report["events_lost"],
-            "stalls_of_the_neighbour": stalls,
+            "stalls_of_the_neighbour": stalls, "standstills": standstills,
             "sources": {name: one for name, one in report["sources"].items() if one["state"] != "up"},
         }  # fmt: skip
     return verdicts, {name: job.told for name, job in zip(names, jobs)}, facts
+
+
+def _standstills(path: Path) -> list[tuple[float, float]]:
+    """As ``ticker`` told them."""
+    rows = (line.split() for line in path.read_text().splitlines())
+    return [(float(at), float(seconds)) for at, seconds in rows]
 
 
 def _start(plan: Plan, python: str, place_: Path, stack: ExitStack) -> Job:

@@ -23,7 +23,7 @@ from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import RowKind
 
 INSTRUCTIONS = {
-    "on_switch": 1470, "on_clock": 165,
+    "on_switch": 1470, "on_clock": 165, "on_timer": 110,
     "on_read_begin": 275, "on_read_end": 385, "on_write_begin": 1290, "on_write_end": 770,
     "on_name_begin": 800, "on_name_end": 1690,
     "on_record": 1860, "on_record_end": 855, "on_backward": 1930, "on_graph_task": 150, "on_backward_end": 435,

@@ -29,6 +29,7 @@ START_SPANS, START_FILES = 128, 8  # kept of a program's start; powers of two
 BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails
 CALL_NUMBERS = 512
+STOOD_STILL_NS = 20_000_000  # a processor that did not run for so long is told of; a tick comes each 1 to 10 ms
 OPERATIONS = ("read", "write", "flush", "discard")  # enum req_op, the numbers from 0
 FORM_TRUNCATE, FORM_ALLOCATE = 3, 4  # Syscall.form of calls that give a file a size: its argument, the sum of two
 
@@ -44,6 +45,7 @@ class RingMessage(IntEnum):
     FAILURE = 6
     SITE = 7
     LOOK = 8
+    STANDSTILL = 9
 
 
 class KernelFileKind(IntEnum):

@@ -32,7 +32,15 @@ from trainprobe.bpf.read.paths import Paths, ProcessFiles, read_bounded
 from trainprobe.bpf.read.starts import Starts
 from trainprobe.bpf.read.step_deadlines import Alarms
 from trainprobe.model.cells import RowKind
-from trainprobe.model.event import Event, FileEvent, MarkRow, ProcessEvent, ProcessEventKind, ThreadSample
+from trainprobe.model.event import (
+    Event,
+    FileEvent,
+    HostStoodStill,
+    MarkRow,
+    ProcessEvent,
+    ProcessEventKind,
+    ThreadSample,
+)
 from trainprobe.model.message import Message
 from trainprobe.model.sample import BlockIoSample
 from trainprobe.model.step_deadline import Armed, DriverProgress
@@ -160,6 +168,8 @@ class Probes:
         if isinstance(told, Site):
             self._cuda.arm(told.pid, told.address)
             return []
+        if isinstance(told, HostStoodStill):
+            return [told]
         if isinstance(told, RawFailure):
             return [replace(told.event, call=self._call_names.get(told.number, ""), path=self._paths.of_failure(told))]
         self._attachments.started(told.pid)

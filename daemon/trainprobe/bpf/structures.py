@@ -194,6 +194,13 @@ class CandidateMessage(Structure):
     ]
 
 
+class StandstillMessage(Structure):
+    _fields_ = [
+        ("message", c_uint32), ("unused", c_uint32),
+        ("at", c_uint64), ("ns", c_uint64),
+    ]
+
+
 class FailureMessage(Structure):
     _fields_ = [
         ("message", c_uint32),
@@ -324,6 +331,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "named_file_message": NamedFileMessage,
     "process_message": ProcessMessage,
     "candidate_message": CandidateMessage,
+    "standstill_message": StandstillMessage,
     "failure_message": FailureMessage,
     "pool": Pool,
     "process": Process,

@@ -281,6 +281,15 @@ class OomLogged:
 
 
 @dataclass(frozen=True, slots=True)
+class HostStoodStill:
+    """A processor did not run for ``ns`` until then: the kernel's timers ended so late. A hypervisor that does not tell
+    what it takes, or firmware."""
+
+    at_ns: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class GpuXid:
     at_ns: int
     bus_id: str  # as the driver writes it: "0000:3b:00"
@@ -301,6 +310,7 @@ Event = (
     | CallFailed
     | FileLooked
     | StartSeen
+    | HostStoodStill
     | OomLogged
     | GpuXid
 )

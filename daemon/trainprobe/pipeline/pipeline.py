@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
-from trainprobe.model.event import Event, GpuXid, MarkRow, OomLogged, RankSeen, RunEnded, RunStarted
+from trainprobe.model.event import (
+    Event,
+    GpuXid,
+    HostStoodStill,
+    MarkRow,
+    OomLogged,
+    RankSeen,
+    RunEnded,
+    RunStarted,
+)
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
@@ -110,6 +119,8 @@ class Pipeline:
         elif isinstance(event, OomLogged):
             for run in self.runs.values():
                 run.limits.add_oom(event)
+        elif isinstance(event, HostStoodStill):
+            self._devices.standstills.append((event.at_ns - event.ns, event.at_ns))
         elif not isinstance(event, GpuXid):
             self._routing.add_event(event)
 

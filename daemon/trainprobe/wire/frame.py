@@ -19,6 +19,7 @@ from trainprobe.model.event import (
     FileEvent,
     FileLooked,
     GpuXid,
+    HostStoodStill,
     MarkRow,
     OomLogged,
     ProcessEvent,
@@ -49,6 +50,7 @@ _EVENTS: dict[str, type[Any]] = {
     "start": StartSeen,
     "oom": OomLogged,
     "xid": GpuXid,
+    "stood_still": HostStoodStill,
 }
 _TAGS = {kind: tag for tag, kind in _EVENTS.items()}
 _OWN_FORM = frozenset({"at", "events"})

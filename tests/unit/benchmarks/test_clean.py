@@ -65,6 +65,15 @@ def test_a_wait_of_its_workers_for_processors_is_real_too() -> None:
     assert judge(told, training(), 1.0).false == []
 
 
+@pytest.mark.parametrize(("at", "false"), [(1.2, 0), (0.9, 1), (5.0, 1)])
+def test_contention_is_real_while_the_host_stands_still(at: float, false: int) -> None:
+    told = Told(standstills=[(at, 0.19)])
+    told.add(rank(stalls=[stall("cpu_contention")]))
+    assert len(judge(told, training(), 1.0).false) == false
+    told.add(rank(stalls=[stall("data_cpu") | {"id": "another"}]))
+    assert len(judge(told, training(), 1.0).false) == false + 1
+
+
 def test_who_was_not_watched_is_not_clean() -> None:
     with pytest.raises(ValueError, match="nothing of pid 7"):
         judged()

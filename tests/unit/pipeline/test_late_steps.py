@@ -14,7 +14,7 @@ from trainprobe.causes.stalls.data_cpu import IN_ALL
 from trainprobe.derive.python.stacks import Where
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
-from trainprobe.model.event import ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
+from trainprobe.model.event import HostStoodStill, ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
@@ -512,6 +512,37 @@ def test_a_timer_that_came_late_is_the_hypervisors_doing_as_far_as_it_took_proce
     assert stall.seconds == pytest.approx(late, abs=0.02)
     if cause == "cpu_contention":
         assert "the hypervisor took 30.0 % of the processors" in stall.summary
+
+
+@pytest.mark.parametrize("leaf", [Leaf.SLEEP, Leaf.CPU, Leaf.POLL])
+@pytest.mark.parametrize(("stood", "contended"), [(0.15, 0.15), (0.06, 0.06), (0.0, 0.0)])
+def test_what_comes_late_while_the_host_stands_still_is_the_hosts_doing(
+    leaf: Leaf, stood: float, contended: float
+) -> None:
+    """A hypervisor that tells nothing: the kernel's timers end late. Who sleeps wakes late, who computes takes longer."""
+    driver, pipeline = started()
+    driver.train(60)
+    played(driver, pipeline)
+    driver.spend(0.15, leaf)
+    if stood:
+        driver.events.append(HostStoodStill(driver.now, round(stood * NS)))
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost.get("cpu_contention", 0.0) == pytest.approx(contended, abs=0.01)
+    assert sum(rank.lost.values()) == pytest.approx(0.15, abs=0.02)
+    if stood == 0.15:
+        assert "stood still for 150 ms" in rank.stalls[-1].summary
+        assert rank.stalls[-1].evidence[0].key == "cpu_contention.timers_late"
+
+
+def test_a_standstill_before_a_late_step_or_behind_it_explains_nothing() -> None:
+    driver, pipeline = started()
+    driver.events.append(HostStoodStill(driver.now, NS // 10))
+    driver.train(60)
+    driver.spend(0.15, Leaf.SLEEP)
+    driver.train(20)
+    driver.events.append(HostStoodStill(driver.now, NS // 10))
+    assert set(rank_of(played(driver, pipeline), driver).lost) == {"unknown"}
 
 
 @pytest.mark.parametrize(("after", "told"), [(0.3, False), (0.8, True)])

@@ -22,7 +22,7 @@ from trainprobe.bpf.load.kernel_calls import KernelCalls
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = (
     "core", "alarms", "descriptors", "sched", "faults", "files", "failures", "startup", "calls", "marks", "gpu",
-    "lives", "disks",
+    "lives", "disks", "timers",
 )  # fmt: skip
 MOST_PARTS = 3
 """Compiled side by side: each takes 120 MB, and half of what one more saves is lost by reading everything again."""

@@ -27,6 +27,7 @@ _RAW = {
     "on_exit": "sched_process_exit",
     "on_signal": "signal_generate",
     "on_request_done": "block_rq_complete",
+    "on_timer": "hrtimer_expire_entry",
 }
 _EVENTS = {
     "on_file_fault": (("filemap", "mm_filemap_fault"),),
@@ -61,7 +62,7 @@ MAPS = (
     "alarms", "alarm_threads", "clock_seen", "held", "starts",
 )  # fmt: skip
 OPTIONAL = frozenset((
-    "on_clock", "on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done",
+    "on_clock", "on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", "on_timer",
     "on_start_open", "on_start_look", *syscalls.FAILING,
 ))  # fmt: skip
 

@@ -25,6 +25,7 @@ from trainprobe.model.event import (
     FileEventKind,
     FileLooked,
     GpuMemoryCalls,
+    HostStoodStill,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
@@ -88,7 +89,7 @@ class Site:
     address: int
 
 
-Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | RawFailure | RawLook | Site
+Decoded = MarkRow | FileEvent | NamedFile | ProcessEvent | Candidate | HostStoodStill | RawFailure | RawLook | Site
 
 _FILE_KINDS = {kind: FileEventKind[kind.name] for kind in KernelFileKind}
 _PROCESS_KINDS = {kind: ProcessEventKind[kind.name] for kind in ProcessKind}
@@ -270,6 +271,10 @@ def _candidate(m: abi.CandidateMessage) -> Candidate:
     return Candidate(m.at, m.tgid, "exec" if Why(m.why) is Why.EXEC else "mark")
 
 
+def _standstill(m: abi.StandstillMessage) -> HostStoodStill:
+    return HostStoodStill(m.at, m.ns)
+
+
 def _failure(m: abi.FailureMessage) -> RawFailure:
     event = CallFailed(
         at_ns=m.at,
@@ -299,6 +304,7 @@ _DECODERS: dict[int, tuple[Any, Any]] = {
     RingMessage.NAMED_FILE: (abi.NamedFileMessage, _named),
     RingMessage.PROCESS: (abi.ProcessMessage, _process),
     RingMessage.CANDIDATE: (abi.CandidateMessage, _candidate),
+    RingMessage.STANDSTILL: (abi.StandstillMessage, _standstill),
     RingMessage.FAILURE: (abi.FailureMessage, _failure),
     RingMessage.LOOK: (abi.FailureMessage, _file_look),
     RingMessage.SITE: (abi.SiteMessage, _site),

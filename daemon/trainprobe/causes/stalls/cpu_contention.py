@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Items, Window, excess_ns, pool_ns, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import (
     BLOCKED,
@@ -45,6 +45,10 @@ OWN_USE = template(
 )
 QUOTA = template("cpu_contention.quota", "; its quota is {cpus:g} CPUs")
 STOLEN = template("cpu_contention.stolen", "the hypervisor took {share:percent} of the processors")
+STOOD_STILL = template(
+    "cpu_contention.stood_still",
+    "the host's processors stood still for {seconds:seconds}: the hypervisor, or firmware, kept them from the kernel",
+)
 TAKEN_AWAY = template("cpu_contention.taken_away", "the training thread's processor was taken away")
 
 RUNNABLE = template("cpu_contention.runnable", "training thread runnable, not on a CPU")
@@ -53,6 +57,7 @@ USES = template("cpu_contention.uses", "{name} uses")
 OWN_THREADS = template("cpu_contention.own_threads", "threads of these processes")
 OWN_CPUS = template("cpu_contention.own_cpus", "the training's own processes use")
 STOLEN_SHARE = template("cpu_contention.stolen_share", "taken by the hypervisor")
+TIMERS_LATE = template("cpu_contention.timers_late", "the kernel's timers ended late by")
 LATE = template("cpu_contention.late", "late without a reason in this host")
 HANDED_OVER = template(
     "cpu_contention.handed_over",
@@ -81,6 +86,17 @@ _HANDOVER_NS = NS // 100
 _BUSY, _EACH = 0.2, 0.05
 """CPUs of all processes of one name from which on they are named, and those of each."""
 _STOLEN = 0.02
+
+
+def claim_standstill(window: Window, left: Items) -> Claim | None:
+    """The host itself stood still: whatever the training thread did meanwhile came so much later."""
+    stood = window.devices.stood_still_ns(window.start_ns, window.end_ns)
+    taken = at_most(take_items(left), stood)
+    if not taken:
+        return None
+    summary = STOOD_STILL(seconds=seconds(stood))
+    evidence = [Evidence.of(TIMERS_LATE(), seconds(stood), "s", window.driver_pid)]
+    return Claim(Cause.CPU_CONTENTION, taken, summary, [summary], evidence)
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -262,7 +278,7 @@ def _advice(f: AdviceInput) -> list[Message]:
         out = [fewer, *out] if used > sum(others.values()) else [*out, fewer]
     if allowed:
         out.insert(0, CHECK_AFFINITY(own=allowed, of=OF_CPUS(cpus=f.cpus) if f.cpus else None))
-    if _most(f, STOLEN_SHARE.id):
+    if _most(f, STOLEN_SHARE.id) or _most(f, TIMERS_LATE.id):
         out.append(ASK_HOST())
     return out
 
@@ -274,6 +290,7 @@ SPEC = CauseSpec(
     colours=("#3f6212", "#bef264"),
     group=groups.CPU,
     rules=(
+        OrderedRule(claim_standstill, stall=7),
         OrderedRule(claim_workers, stall=138),
         OrderedRule(claim, stall=260, ordinary=120),
         OrderedRule(claim_handover, stall=265),

@@ -47,6 +47,8 @@ class Devices:
     """The busiest processes at the last looks, with their times."""
     stolen: float | None = None  # part of the processors that the hypervisor took between the last two samples
     crowded: float | None = None  # part of the time between them in which some task of the host waited for a CPU
+    standstills: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    """From when to when some processor did not run; no two overlap."""
     _steal: tuple[int, int] | None = None
     _waited: tuple[float, int] | None = None
     _known: dict[int, Device] = field(default_factory=dict)
@@ -74,6 +76,10 @@ class Devices:
         before, self._steal = self._steal, None if steal_ns is None else (steal_ns, at_ns)
         if before is not None and steal_ns is not None and at_ns > before[1] and self.cpus:
             self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
+
+    def stood_still_ns(self, start_ns: int, end_ns: int) -> int:
+        """For how long, between two moments, some processor did not run."""
+        return sum(max(0, min(end, end_ns) - max(begin, start_ns)) for begin, end in self.standstills)
 
     def feed_pressure(self, waited: float | None, at_ns: int) -> None:
         """``waited``: for how many seconds some task has waited for a CPU, as the kernel counts it (PSI)."""

@@ -27,6 +27,7 @@ from trainprobe.model.event import (
     FileEvent,
     FileLooked,
     GpuXid,
+    HostStoodStill,
     MarkRow,
     OomLogged,
     ProcessEvent,
@@ -235,6 +236,8 @@ class Targets:
                 if isinstance(event, MarkRow) and event.kind in STEPPING and not process.driver:
                     self._runs.drive(process, event.at_ns)
                 self._deliver(process, event)
+        elif isinstance(event, HostStoodStill):
+            self._out.append(event)
         elif not isinstance(event, (RunStarted, RankSeen, ResumedRun, ResumedJob, RunEnded, OomLogged, GpuXid)):
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 

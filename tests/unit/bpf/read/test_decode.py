@@ -18,6 +18,7 @@ from trainprobe.model.event import (
     FileEvent,
     FileEventKind,
     FileLooked,
+    HostStoodStill,
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
@@ -134,6 +135,11 @@ def test_a_signal_says_whether_a_process_sent_it(si_code: int, by_user: bool) ->
     told = decode.message(bytes(raw))
     assert isinstance(told, ProcessEvent)
     assert (told.signal, told.sender_pid, told.by_user, told.code) == (9, 5, by_user, None)
+
+
+def test_a_standstill() -> None:
+    raw = abi.StandstillMessage(abi.RingMessage.STANDSTILL, 0, 9, 4)
+    assert decode.message(bytes(raw)) == HostStoodStill(9, 4)
 
 
 def test_a_candidate() -> None:

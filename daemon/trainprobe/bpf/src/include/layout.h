@@ -182,6 +182,12 @@ struct candidate_message {
     u32 tgid, unused;
 };
 
+/* For so long until then a processor did not run. */
+struct standstill_message {
+    u32 message, unused;
+    u64 at, ns;
+};
+
 /* A call that failed for want of something; count: so many failed so with this error in this process. Or, with message
  * LOOK, one that looked at a file. */
 struct failure_message {
@@ -287,6 +293,7 @@ _Static_assert(sizeof(struct file_message) == SIZE_FILE_MESSAGE, "abi.FileMessag
 _Static_assert(sizeof(struct named_file_message) == SIZE_NAMED_FILE_MESSAGE, "abi.NamedFileMessage");
 _Static_assert(sizeof(struct process_message) == SIZE_PROCESS_MESSAGE, "abi.ProcessMessage");
 _Static_assert(sizeof(struct candidate_message) == SIZE_CANDIDATE_MESSAGE, "abi.CandidateMessage");
+_Static_assert(sizeof(struct standstill_message) == SIZE_STANDSTILL_MESSAGE, "abi.StandstillMessage");
 _Static_assert(sizeof(struct failure_message) == SIZE_FAILURE_MESSAGE, "abi.FailureMessage");
 _Static_assert(sizeof(struct gpu_site) == SIZE_GPU_SITE, "abi.GpuSite");
 _Static_assert(sizeof(struct gpu_caller) == SIZE_GPU_CALLER, "abi.GpuCaller");
