@@ -194,7 +194,9 @@ def _stalls(rank: Json, lines: list[str]) -> Iterator[str]:
         number = sum(1 for one in rank["stalls"] if one["cause"] == row[2])
         listed = rank["totals"]["stalls"] <= len(rank["stalls"])
         longest = max((one["seconds"] for one in rank["stalls"] if one["cause"] == row[2]), default=0.0)
-        if rhythm and listed and number and shown(rhythm[2])[0] > longest + shown(rhythm[2])[1]:
+        # In a late step it is what is beyond the ordinary; where it is in those, too, that is no occurrence's length.
+        in_ordinary = any(one["cause"] == row[2] for one in rank["bottlenecks"])
+        if rhythm and listed and number and not in_ordinary and shown(rhythm[2])[0] > longest + shown(rhythm[2])[1]:
             yield f"{line!r}: {rhythm[2]} each, and the longest is {longest:.3f} s"
 
 

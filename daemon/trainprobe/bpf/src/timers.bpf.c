@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Do the processors run at all? A hypervisor that does not tell what it takes, or firmware, keeps one from the kernel: no
- * run queue shows it, and its timers end late. Only hard ones of CLOCK_MONOTONIC count: other clocks are set at times,
- * and soft ones wait for a softirq. */
-#define MONOTONIC 0               /* hrtimer_clock_base.index */
+/* Do the processors run at all? A hypervisor that does not tell what it takes, or firmware, keeps one from the kernel:
+ * no run queue shows it, and its timers end late. Only hard ones of CLOCK_MONOTONIC count: other clocks are set at
+ * times, and soft ones wait for a softirq. */
+#define MONOTONIC  0              /* hrtimer_clock_base.index */
 #define LONGEST_NS 10000000000ull /* more is a clock that jumped */
 
 BPF_ARRAY(stood_until, u64, 1); /* what was told until when: of each time the part that no other processor told */
