@@ -282,8 +282,7 @@ class OomLogged:
 
 @dataclass(frozen=True, slots=True)
 class HostStoodStill:
-    """A processor did not run for ``ns`` until then: the kernel's timers ended so late. A hypervisor that does not tell
-    what it takes, or firmware."""
+    """A processor did not run for ``ns`` until then: the kernel's timers ended so late. A hypervisor, or firmware."""
 
     at_ns: int
     ns: int

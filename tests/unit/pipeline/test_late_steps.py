@@ -519,7 +519,7 @@ def test_a_timer_that_came_late_is_the_hypervisors_doing_as_far_as_it_took_proce
 def test_what_comes_late_while_the_host_stands_still_is_the_hosts_doing(
     leaf: Leaf, stood: float, contended: float
 ) -> None:
-    """Its hypervisor tells nothing; the kernel's timers end late. Who sleeps wakes late, who computes takes longer."""
+    """Its hypervisor took them; the kernel's timers end late. Who sleeps wakes late, who computes takes longer."""
     driver, pipeline = started()
     driver.train(60)
     played(driver, pipeline)

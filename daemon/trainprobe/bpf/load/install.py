@@ -142,6 +142,8 @@ class _Step:
         kinds |= dict.fromkeys(typed, TRACING) | dict.fromkeys(("on_major_fault", "on_clock"), PERF_EVENT)
         self._load_all(kinds)
         for name, event in _RAW.items():
+            if name == "on_timer" and not has_hypervisor():
+                continue
             told = None if event in self._types else event
             self._attach(f"raw:{event} {name}", self._calls.attach_raw_tracepoint, told)
         for name, events in _EVENTS.items():
@@ -256,6 +258,16 @@ class _Step:
         """On one processor: a clock that the parent lets run while it looks seldom."""
         cpu_clock, cpu = 0, next(iter(_online_cpus()))  # PERF_COUNT_SW_CPU_CLOCK
         self._attach(abi.CLOCK, self._calls.attach_software_event, cpu_clock, abi.CLOCK_TICK_NS, cpu)
+
+
+def has_hypervisor(cpus: str = "/proc/cpuinfo") -> bool:
+    """Whether somebody may take the processors away; elsewhere nobody has to look at the timers. Only x86 tells."""
+    try:
+        with open(cpus, encoding="ascii", errors="replace") as file:
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except OSError:
+        return False
+    return "hypervisor" in flags.split()
 
 
 def _numbered(calls: Iterable[syscalls.Syscall]) -> Iterator[tuple[syscalls.Syscall, int]]:

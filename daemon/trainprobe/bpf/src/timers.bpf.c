@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Do the processors run at all? A hypervisor that does not tell what it takes, or firmware, keeps one from the kernel:
- * no run queue shows it, and its timers end late. Only hard ones of CLOCK_MONOTONIC count: other clocks are set at
- * times, and soft ones wait for a softirq. */
+/* Do the processors run at all? A hypervisor, or firmware, keeps one from the kernel: no run queue shows it, and steal
+ * time is read too seldom to say when. Its timers end late. Only hard ones of CLOCK_MONOTONIC count: other clocks are
+ * set at times, and soft ones wait for a softirq. */
 #define MONOTONIC  0              /* hrtimer_clock_base.index */
 #define LONGEST_NS 10000000000ull /* more is a clock that jumped */
 
