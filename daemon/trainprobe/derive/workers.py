@@ -21,6 +21,10 @@ _PAUSES = frozenset({18, 19, 20})  # CONT STOP TSTP: they end no process
 _ERRANDS = ("compiler", "helper")
 _LOADER_ARGUMENTS = ("multiprocessing.spawn", "--multiprocessing-fork")
 _SERVER_ARGUMENT = "multiprocessing.forkserver"
+NOT_RUN = frozenset({127, 255})
+"""What a child exits with whose exec(2) failed: by posix_spawn(3), and by CPython's subprocess …"""
+NOT_RUN_NS = NS // 20
+"""… at once. No worker is ready by then."""
 SAME_NS = NS // 20
 """A process's start in /proc (clock ticks) and in the kernel's event differ by no more."""
 SENT = 5 * NS
@@ -186,10 +190,6 @@ class WorkerPool:
             return
         life.comm, life.executed = event.comm, True
         role = role_of(event.comm, event.command)
-        if life.role == "worker" and role != "worker":
-            self.started -= 1
-            if self.starts and life.start_ns in self.starts:
-                self.starts.remove(life.start_ns)
         counted, life.role = life.role == "worker" != role, role
         if counted:
             self._uncount(life)
@@ -197,6 +197,9 @@ class WorkerPool:
 
     def _uncount(self, child_command: Life) -> None:
         """What was forked to run another program was never a worker, and no part of the peak."""
+        self.started -= 1
+        if child_command.start_ns in self.starts:
+            self.starts.remove(child_command.start_ns)
         self.peak = max(child_command.peak_before, self.count)
         for life in self.live.values():
             if life.peak_before > child_command.peak_before:
@@ -214,6 +217,9 @@ class WorkerPool:
                 ChildCommand(life.pid, life.comm, life.start_ns, event.at_ns, life.output)
             )
         if life.role != "worker":
+            return None
+        if not life.executed and event.code in NOT_RUN and event.at_ns - life.start_ns < NOT_RUN_NS:
+            self._uncount(life)  # the program that it should have run is not there
             return None
         sent = self._signals.pop(event.pid, None)
         death = self._judge(event, life, sent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
@@ -44,3 +46,20 @@ def test_a_command_that_the_training_runs_never_was_a_worker() -> None:
     for pid in (71, 73):
         workers.add_event(run(pid, 30 * NS + 1))
     assert (workers.started, workers.count, workers.peak) == (3, 3, 3)
+
+
+def ended(pid: int, at_ns: int, code: int) -> ProcessEvent:
+    return ProcessEvent(ProcessEventKind.EXIT, at_ns, pid, 50, "python3", code=code)
+
+
+@pytest.mark.parametrize("code", [127, 255])
+def test_a_command_that_is_not_there_is_no_dead_worker(code: int) -> None:
+    """subprocess.run(["nvidia-smi"]) where there is none: its child ends at once, without an exec."""
+    workers = WorkerPool(50)
+    workers.add_event(fork(51, 10 * NS))
+    assert workers.add_event(ended(51, 10 * NS + NS // 1000, code)) is None
+    assert (workers.started, workers.ended, workers.peak, workers.deaths) == (0, 0, 0, [])
+    workers.add_event(fork(52, 20 * NS))
+    death = workers.add_event(ended(52, 21 * NS, code))
+    assert death is not None
+    assert death.abnormal
