@@ -21,6 +21,8 @@ from trainprobe.pipeline.rank.collectives import Collectives
 
 MAKEUP_EVERY = 80
 """Ordinary steps between two readings of what they are made of."""
+TURNS, SELDOM = 2, 20
+"""So many turns of all workers, and so many batches, come for each late one where that is a single one."""
 _BACKWARD = cell(Region.BACKWARD, Leaf.CPU)
 _QUEUED = tuple(cell(region, leaf) for region in Region for leaf in (Leaf.RUNQUEUE, Leaf.THROTTLED))
 
@@ -101,6 +103,14 @@ class OrdinarySteps:
         """Take in what the workers did in a step that stalled for data."""
         self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, pool)]
         self.waited_fetches += fetches
+
+    def pool_of_batches(self) -> tuple[Sequence[float], int]:
+        """What workers did for so many batches, in ns. Late ones count where workers are slower than the training: they
+        come once in a turn of all workers, or more often. Single late ones say nothing of the others."""
+        turn = (self.workers or 1) * max(1.0, self.fetches / max(1, self.count))
+        if self.waited_fetches * max(SELDOM, TURNS * turn) <= self.fetches:
+            return self.pool, self.fetches
+        return [a + b for a, b in zip(self.pool, self.waited_pool)], self.fetches + self.waited_fetches
 
     def settle(self) -> None:
         """Bring the sums up to the last boundary: before they are read."""

@@ -239,7 +239,7 @@ def _boxes(rank: RankState) -> dict[int, tuple[BlackBoxSecond, ...]]:
 
 def _ordinary(rank: RankState) -> OrdinaryStep:
     ordinary, busy = rank.ordinary, rank.surroundings.busy
-    steps, fetches = ordinary.count, ordinary.fetches + ordinary.waited_fetches
+    steps, (pool, fetches) = ordinary.count, ordinary.pool_of_batches()
     if not steps:
         return OrdinaryStep()
     made = OrdinaryStep(steps, ordinary.ns / steps / NS)
@@ -247,7 +247,6 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
     made.fetches = ordinary.fetches / steps
     made.workers = ordinary.workers
     if ordinary.worker_ns > 0 and fetches:
-        pool = [a + b for a, b in zip(ordinary.pool, ordinary.waited_pool)]
         made.worker_cpu_seconds_per_batch = sum(pool[leaf] for leaf in CPU) / fetches / NS
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
         made.worker_memory_seconds_per_batch = sum(pool[leaf] for leaf in SWAP) / fetches / NS
