@@ -4,7 +4,6 @@ Each line: when a sleep of some milliseconds ended late, in UNIX seconds, and by
 scheduler let this program wait for a processor (the second figure of /proc/self/schedstat).
 """
 
-import sys
 import time
 
 TICK = 0.005
@@ -23,5 +22,5 @@ if __name__ == "__main__":
         now, waits = time.monotonic(), queued()
         late = now - before - TICK - (waits - waited)
         if late > LATE:
-            print(f"{time.time():.4f} {late:.4f}", file=sys.stdout, flush=True)
+            print(f"{time.time():.4f} {late:.4f}", flush=True)
         before, waited = now, waits
