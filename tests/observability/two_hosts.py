@@ -128,6 +128,8 @@ def _host(number: int, bridge: str, net: str, names: Path, directory: Path) -> I
             raise CannotHere("no namespaces can be made here")
         link, enter = f"{bridge}v{number}", ["nsenter", f"--target={holder.pid}", "--net", "ip"]
         _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
+        # By name: the kernel takes it away with the namespace too, but some time after the holder's end.
+        stack.callback(_ip, "link", "delete", link)
         _ip("link", "set", link, "master", bridge, "up")
         for words in (f"address add {net}.{number}/24 dev eth0", "link set eth0 up", "link set lo up"):
             _run([*enter, *words.split()])
