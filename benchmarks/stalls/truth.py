@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -109,6 +110,17 @@ def read(lines: Iterable[str], worker_lines: Iterable[str] = ()) -> Truth:
 def median_step(truth: Truth) -> float:
     """Seconds of an ordinary iteration, by the training's own clock."""
     return median(i.end - i.begin for i in truth.iterations) / NS
+
+
+def pace_change(truth: Truth) -> float:
+    """How the machine's pace changed: what the work that all steps have takes in the last third of them, by its length
+    in the first. Without batches, and without what was planted."""
+    planted: Counter[int] = Counter()
+    for one in truth.planted:
+        planted[one.step] += one.end - one.begin
+    own = [i.end - i.begin - i.fetch - planted[i.step] for i in truth.iterations[BASELINE_STEPS:]]
+    third = len(own) // 3
+    return median(own[-third:]) / max(median(own[:third]), 1) if third else 1.0
 
 
 def limit(truth: Truth) -> float:

@@ -14,11 +14,14 @@ from benchmarks.stalls.faults import ALL
 from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.quiet import DISTURBED
 from benchmarks.stalls.run import Outcome, undisturbed
+from benchmarks.stalls.truth import pace_change
 from tests.contract.contradictions import contradictions
 
 KEPT = Path(__file__).parents[2] / "build" / "training-tests"
 PATIENCE = 10.0
 """Seconds that a training waits for a quiet host when others disturbed a run that went wrong. The next one counts."""
+CHANGED = 1.25
+"""From which change of the host's pace on a run that went wrong says little, either."""
 LOCK = Path(tempfile.gettempdir()) / "trainprobe-stalls.lock"
 
 Watched = Callable[[Plan], Outcome]
@@ -43,7 +46,7 @@ def watched(torch_python: str, request: pytest.FixtureRequest) -> Watched:
     def carry(plan: Plan) -> Outcome:
         try:
             outcome = undisturbed(plan, torch_python, kept(request), LOCK, 0.0)
-            if outcome.others > DISTURBED and not (outcome.score and outcome.score.right):
+            if not (outcome.score and outcome.score.right) and not _is_steady(outcome):
                 outcome = undisturbed(plan, torch_python, kept(request), LOCK, PATIENCE)
         except host.CannotHere as reason:
             pytest.skip(str(reason))
@@ -67,6 +70,12 @@ def right(seed: int, watched: Watched, request: pytest.FixtureRequest) -> Watche
         return outcome
 
     return carry
+
+
+def _is_steady(outcome: Outcome) -> bool:
+    """Whether the host did the same work in the same time from begin to end, as far as the training itself can tell."""
+    change = pace_change(outcome.truth) if outcome.truth else 1.0
+    return outcome.others <= DISTURBED and 1 / CHANGED <= change <= CHANGED
 
 
 def kept(request: pytest.FixtureRequest) -> Path:

@@ -20,6 +20,8 @@ SHARE = 0.01
 """Of a run: what something that the training could do without may cost."""
 LASTING = 0.9
 """Of a run: with less of it in its steps and evaluations it is a short one."""
+MOST = 0.5
+"""Of what late batches cost: what making them ahead has to save to stand before the other remedy."""
 THE_RUN = template("advice.the_run", "the run")
 LONGER_RUN = template("advice.longer_run", "a longer run")
 IN_BRACKETS = template("advice.in_brackets", " ({setting})")
@@ -155,6 +157,12 @@ def made_ahead(f: AdviceInput) -> list[Message]:
     if f.ahead is None or not f.fetching:
         return []
     return [MADE_AHEAD(setting=name_of(f.framework, Subject.PREFETCH), factor=f.ahead.factor, saves=f.ahead.saves)]
+
+
+def with_made_ahead(f: AdviceInput, other: Message) -> list[Message]:
+    """Batches made ahead and the ``other`` remedy for late ones: the former first where that saves most of the cost."""
+    most = f.ahead is not None and f.ahead.saves >= MOST
+    return [*made_ahead(f), other] if most else [other, *made_ahead(f)]
 
 
 def more_workers(f: AdviceInput) -> list[Message]:

@@ -81,3 +81,13 @@ def test_a_drift_has_at_least_what_it_computed() -> None:
     counted = 30 - truth.BASELINE_STEPS
     told = truth.read([*map(json.dumps, lines), *own])
     assert truth.lost_seconds(told, "drift", "bottleneck") == pytest.approx((0.6 * counted * 0.02, counted * 0.03))
+
+
+@pytest.mark.parametrize(("late", "change"), [(50, 1.0), (30, 0.59), (80, 1.61)])
+def test_the_machines_pace_is_that_of_the_work_that_all_steps_have(late: int, change: float) -> None:
+    """Each step holds 10 ms of what was planted, and waits 1 ms for its batch."""
+    lengths = [60] * 50 + [late + 10] * 50
+    ends = [sum(lengths[: step + 1]) for step in range(100)]
+    extra = [planted("drift", end - 10, end, step) for step, end in enumerate(ends)]
+    assert truth.pace_change(truth.read([*rows(lengths), *extra])) == pytest.approx(change, abs=0.01)
+    assert truth.pace_change(truth.read(rows([50] * 9))) == 1.0

@@ -24,7 +24,7 @@ from trainprobe.bpf.abi import BeatKind
 from trainprobe.bpf.attach.mapped_files import MappedCode
 from trainprobe.bpf.attach.mark_table import Mark
 from trainprobe.bpf.load.maps import Map
-from trainprobe.derive.steps.recurring import before_rhythm, bursts, once_a_step
+from trainprobe.derive.steps.recurring import SLOW, before_rhythm, bursts, once_a_step
 from trainprobe.model.moment import NS
 
 LOOK_NS = NS
@@ -52,6 +52,7 @@ class Clock:
     before: Calls = field(default_factory=dict)
     looks: deque[Look] = field(default_factory=lambda: deque(maxlen=MOST_LOOKS))  # until there is a call
     call: tuple[int, int] | None = None
+    until: list[tuple[int, Sequence[int]]] = field(default_factory=list)  # the looks at it, if it comes in bursts
     starting: int = 0  # its bursts before the first step
     alone: bool = False  # there is no CUDA in the process: only releases may be its clock
     launches: bool = False  # to be probed, and releases
@@ -178,7 +179,9 @@ class GpuClocks:
         """``least``: of a call that comes in bursts."""
         if clock.call is None and least:
             none = array("I", [0] * abi.BEAT_INTERVALS)
-            clock.starting = before_rhythm([(at_ns, of.get(call, none)) for at_ns, of in clock.looks], least)
+            clock.until = [(at_ns, of.get(call, none)) for at_ns, of in clock.looks]
+        if clock.until and least and clock.call in (None, call):
+            clock.starting = before_rhythm(clock.until, least, _slow_steps(clock, call))
         clock.looks.clear()
         clock.call, clock.learn_ns = call, LEARN_NS
         tid, what = call
@@ -205,6 +208,12 @@ def _of_models(clock: Clock, new: Calls) -> dict[tuple[int, int], tuple[int, ...
     """The calls that the libraries which run models make."""
     releases = {call: of for call, (kind, of) in new.items() if kind == BeatKind.RELEASE}
     return {call: of for call, of in releases.items() if any(lib.start <= call[1] < lib.end for lib in clock.models)}
+
+
+def _slow_steps(clock: Clock, call: tuple[int, int]) -> int:
+    """First steps, at most, that compile."""
+    library = next((lib.path for lib in clock.models if lib.start <= call[1] < lib.end), b"")
+    return 1 if b"_pywrap_t" in library else SLOW
 
 
 def _more(now: tuple[int, ...], before: tuple[int, tuple[int, ...]] | None) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
+from trainprobe.causes.advice import AdviceInput, more_workers, with_made_ahead
 from trainprobe.causes.base import Claim, Items, Unseen, Window, at_most, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, waited_for_cpu
@@ -62,19 +62,13 @@ NO_LOADER = template(
 )
 
 
-_MOST = 0.5
-"""Of what late batches cost: what making them ahead has to save to stand first."""
-
-
 def _advice(f: AdviceInput) -> list[Message]:
     load = f.loader
     if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
         crowded = CROWDED(others=load.others, cpus=load.cpus, each=load.each)  # there is room once they are gone
         return more_workers(f) or [crowded if load.crowded else CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
     where = IN_FRAME(frame=f.line) if f.where is not None else None
-    ahead, dearest = made_ahead(f), DEAREST(where=where) if f.fetching else NO_LOADER(where=where)
-    most = f.ahead is not None and f.ahead.saves >= _MOST
-    return [*ahead, dearest] if most else [dearest, *ahead]
+    return with_made_ahead(f, DEAREST(where=where) if f.fetching else NO_LOADER(where=where))
 
 
 SPEC = CauseSpec(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainprobe.causes import groups, io_limit, waiting
-from trainprobe.causes.advice import AdviceInput, made_ahead, more_workers
+from trainprobe.causes.advice import AdviceInput, more_workers, with_made_ahead
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
@@ -88,9 +88,9 @@ HIDE_LATENCY = template(
 
 def _advice(f: AdviceInput) -> list[Message]:
     if io_limit.is_reached(f):
-        return [*made_ahead(f), io_limit.RAISE(), LOCAL_COPY()]
+        return [*with_made_ahead(f, io_limit.RAISE()), LOCAL_COPY()]
     more = more_workers(f) if f.loader is not None and f.loader.workers else []
-    return [*more, *made_ahead(f), LOCAL_COPY(), HIDE_LATENCY()]
+    return [*more, *with_made_ahead(f, LOCAL_COPY()), HIDE_LATENCY()]
 
 
 SPEC = CauseSpec(

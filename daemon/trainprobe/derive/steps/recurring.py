@@ -18,7 +18,9 @@ SAME = 0.1
 MOST_STEPS = 0.7
 """Of the gaps of the call that has most of them: calls with so many mark the same steps. The start, in which one of
 them comes too, may be among these; what comes in each second step has half of them."""
-SLOW = 3  # first steps, at most, that compile
+SLOW = 3
+"""First steps, at most, that compile: JAX does so again where the first result is of another kind than what was given.
+A function of TensorFlow is traced in its first call alone (https://www.tensorflow.org/guide/function, "Tracing")."""
 _UNIT_NS = 1024
 BAND = 3  # half octaves that the lengths of steps lie in
 LEAST_BURSTS = 12
@@ -28,8 +30,9 @@ them. Those of the half octave below the band are the shorter ones of its own le
 SHORTEST_PLACE = 21  # half octaves: 1.5 ms
 STALLS = 1 / 50
 """Of the steps: so many of the longest intervals may be stalls, whose length says nothing about what recurs."""
-STANDS = 0.3
-"""The part of the time from one look to the next that is in gaps of the usual length where the rhythm stands."""
+STANDS = (0.5, 0.3)
+"""The part of the time from one look to the next that is in gaps of the usual length where the rhythm stands; the
+second where none has the first."""
 SLOWER = 4  # half octaves: on a busy host the first steps are up to four times as long
 SLOWER_STAND = 0.8
 """Where first steps are so slow, the part of the gaps, by number, and of the time that they have."""
@@ -66,9 +69,10 @@ def bursts(calls: Mapping[Call, Sequence[int]], ever: Mapping[Call, Sequence[int
     return call, found[call][0]
 
 
-def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int:
+def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int, slow: int = SLOW) -> int:
     """How many gaps of ``least`` units or more a call had before it came once a step: while a training starts, the same
-    place is reached now and then. ``looks``: when (ns), and all intervals until then; the rhythm stands at the last."""
+    place is reached now and then. ``looks``: when (ns), and all intervals until then; the rhythm stands at the last.
+    ``slow``: so many first steps, at most, compile."""
     first = _place(least)
     spans = [
         (end - begin, [now - past for now, past in zip(after, before)])
@@ -77,19 +81,37 @@ def before_rhythm(looks: Sequence[tuple[int, Sequence[int]]], least: int) -> int
     if not spans:
         return 0
     low = _band(_spent_ns(_without_stalls([sum(of) for of in zip(*(more for _, more in spans[-LATEST:]))])))
+    for part in STANDS:
+        if (before := _before_it_stands(looks, spans, (first, low), part, slow)) is not None:
+            return before
+    return 0
+
+
+def _before_it_stands(
+    looks: Sequence[tuple[int, Sequence[int]]],
+    spans: Sequence[tuple[int, Sequence[int]]],
+    places: tuple[int, int],
+    part: float,
+    slow: int,
+) -> int | None:
+    """As ``before_rhythm``, of the time and the gaps from each look to the next. ``places``: of the least gap, and the
+    first of the usual ones; None: in no span they take this ``part`` of its time."""
+    first, low = places
     begun = odd = 0  # gaps in the spans before, which may be steps: of the usual length, and of others in the last span
     for number, (lasts, more) in enumerate(spans):
         gaps, even = sum(more[first:]), sum(more[low : low + BAND])
-        if _stands(more, low, BAND, lasts, EVEN * gaps, STANDS) or (
+        start, late = sum(looks[number][1][first:]), sum(more[low + BAND + SLOWER :])
+        if _stands(more, low, BAND, lasts, EVEN * gaps, part) or (
             _stands(more, low, BAND + SLOWER, lasts, max(LEAST, SLOWER_STAND * gaps), SLOWER_STAND)
         ):
-            return sum(looks[number][1][first:]) - begun - odd
+            # The last gaps before the rhythm are first steps that compile, and what came before them is the start.
+            return start + late - slow if late >= slow else start - begun - odd
         longer = sum(more[max(first, low - 1) :])
         if 2 * even >= gaps:  # the first steps, one that compiles among them
-            begun, odd = begun + even, longer - even
-        elif gaps > 1 or longer < gaps or not sum(looks[number][1][first:]):  # a single long gap may be a late step
-            begun, odd = even, gaps - even if longer == gaps <= SLOW else 0
-    return 0
+            begun, odd = begun + even, longer - even - max(0, late - slow)
+        elif gaps > 1 or longer < gaps or not start:  # a single long gap may be a late step
+            begun, odd = even, min(slow, gaps - even) if longer == gaps <= SLOW else 0
+    return None
 
 
 def _stands(more: Sequence[int], low: int, width: int, lasts: int, number: float, part: float) -> bool:

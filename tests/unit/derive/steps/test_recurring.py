@@ -211,3 +211,19 @@ def test_a_first_step_that_a_look_parts_from_the_others_counts(before: dict[int,
     not known whether the long gap was a step."""
     told = [{}, before, {}, {33: 1}, {28: 20, 29: 13, 30: 2}, {28: 30, 29: 10, 30: 1}]
     assert before_rhythm(counted_looks(told, (0, 1, 2, 3, 4, 5)), 1536) == starting
+
+
+@pytest.mark.parametrize(
+    ("told", "starting"),
+    [
+        ([{29: 6, 35: 2}, {29: 23, 30: 7}, {30: 27}], 1),
+        ([{29: 12, 30: 3, 35: 1, 36: 1}, {29: 16, 30: 14}], 1),
+        ([{37: 1}, {29: 1, 30: 24, 36: 1}, {29: 9, 30: 19}], 1),
+        ([{37: 2}, {31: 13, 32: 3}, {31: 17}], 1),
+        ([{15: 2, 22: 7, 23: 9, 25: 2, 28: 3, 29: 2, 32: 1}, {28: 13, 30: 1, 34: 1}, {29: 16, 30: 3, 36: 1, 38: 1}], 40),
+    ],
+)
+def test_only_the_last_of_long_gaps_is_a_step_of_tensorflow(told: list[dict[int, int]], starting: int) -> None:
+    """As counted in trainings of Keras: while it is traced, the first step makes the same call."""
+    seen = counted_looks([{}, *told], tuple(range(len(told) + 1)))
+    assert before_rhythm(seen, 1536, 1) == starting
