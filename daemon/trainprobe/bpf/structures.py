@@ -196,7 +196,7 @@ class CandidateMessage(Structure):
 
 class StandstillMessage(Structure):
     _fields_ = [
-        ("message", c_uint32), ("unused", c_uint32),
+        ("message", c_uint32), ("cpu", c_uint32),
         ("at", c_uint64), ("ns", c_uint64),
     ]
 

@@ -282,10 +282,11 @@ class OomLogged:
 
 @dataclass(frozen=True, slots=True)
 class HostStoodStill:
-    """A processor did not run for ``ns`` until then: the kernel's timers ended so late. A hypervisor, or firmware."""
+    """A processor did not run for ``ns`` until then: its scheduler's tick ended so late. A hypervisor, or firmware."""
 
     at_ns: int
     ns: int
+    cpu: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Pipeline:
             for run in self.runs.values():
                 run.limits.add_oom(event)
         elif isinstance(event, HostStoodStill):
-            self._devices.standstills.append((event.at_ns - event.ns, event.at_ns))
+            self._devices.standstills.append(event)
         elif not isinstance(event, GpuXid):
             self._routing.add_event(event)
 

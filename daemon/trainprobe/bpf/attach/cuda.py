@@ -180,8 +180,9 @@ class Cuda:
             return
         places = [place for place in every if _is_cuda(place)]
         models = [place for place in every if MODEL_LIBRARIES.search(place.path)]
-        if (places or models) and pid in self._unmarked:
-            self._clocks.begin(pid, models, alone=not places)
+        with self._lock:  # who ends meanwhile needs no clock
+            if (places or models) and pid in self._unmarked:
+                self._clocks.begin(pid, models, alone=not places)
         for place in places:
             if RUNTIME.fullmatch(os.path.basename(place.path)):
                 runtime = self._mark(pid, place, IN_RUNTIME) or runtime

@@ -53,6 +53,7 @@ class Clock:
     looks: deque[Look] = field(default_factory=lambda: deque(maxlen=MOST_LOOKS))  # until there is a call
     call: tuple[int, int] | None = None
     until: list[tuple[int, Sequence[int]]] = field(default_factory=list)  # the looks at it, if it comes in bursts
+    least: int = 0  # the gap between its bursts
     starting: int = 0  # its bursts before the first step
     alone: bool = False  # there is no CUDA in the process: only releases may be its clock
     launches: bool = False  # to be probed, and releases
@@ -108,13 +109,15 @@ class GpuClocks:
         if clock is None:
             return
         if rare and place.path not in clock.rare:
-            self._keep(pid, clock.rare, place.path, self._attach_for(pid, place, rare))
-        if clock.launches and place.path not in clock.often:
-            self._keep(pid, clock.often, place.path, self._attach_for(pid, place, often))
+            self._keep(pid, clock, clock.rare, place.path, self._attach_for(pid, place, rare))
+        if clock.launches and place.path not in (kept := clock.often):
+            self._keep(pid, clock, kept, place.path, self._attach_for(pid, place, often))
 
-    def _keep(self, pid: int, kept: dict[bytes, list[int]], path: bytes, descriptors: list[int]) -> None:
+    def _keep(self, pid: int, clock: Clock, kept: dict[bytes, list[int]], path: bytes, descriptors: list[int]) -> None:
+        """Unless they are wanted no longer: attaching takes its time."""
         with self._lock:
-            if pid in self._known and descriptors:  # where there are none, the next look tries again
+            wanted = self._known.get(pid) is clock and (kept is clock.rare or kept is clock.often)
+            if wanted and descriptors:  # where there are none, the next look tries again
                 kept[path] = descriptors
                 return
         close_in_background([descriptors])
@@ -124,11 +127,12 @@ class GpuClocks:
         if not self._known or now_ns - self._looked_ns < LOOK_NS:
             return []
         self._looked_ns = now_ns
-        calls: dict[int, Calls] = {pid: {} for pid in self._known}
+        known = list(self._known.items())  # another thread may begin or end one meanwhile
+        calls: dict[int, Calls] = {pid: {} for pid, _ in known}
         for key, beat in self._beats.entries():
             if key.tgid in calls:
                 calls[key.tgid][key.tid, key.what] = beat.kind, tuple(beat.intervals)
-        return [pid for pid, clock in list(self._known.items()) if self._learn(pid, clock, calls[pid], now_ns)]
+        return [pid for pid, clock in known if self._learn(pid, clock, calls[pid], now_ns)]
 
     def _learn(self, pid: int, clock: Clock, calls: Calls, now_ns: int) -> bool:
         """Whether launches are to be probed."""
@@ -183,7 +187,7 @@ class GpuClocks:
         if clock.until and least and clock.call in (None, call):
             clock.starting = before_rhythm(clock.until, least, _slow_steps(clock, call))
         clock.looks.clear()
-        clock.call, clock.learn_ns = call, LEARN_NS
+        clock.call, clock.least, clock.learn_ns = call, least, LEARN_NS
         tid, what = call
         of_call = abi.GpuCaller(tgid=pid, tid=tid, what=what, least=least, starting=clock.starting)
         self._clocks.put(c_uint32(pid), of_call)
@@ -191,7 +195,7 @@ class GpuClocks:
     def _adapt(self, pid: int, clock: Clock, new: Calls) -> None:
         """Bursts of the same call may have come closer together."""
         mine = {call: of for call, of in _of_models(clock, new).items() if call == clock.call}
-        if (burst := bursts(mine, mine)) is not None:
+        if (burst := bursts(mine, mine)) is not None and burst[1] != clock.least:
             self._take_call(pid, clock, *burst)
 
     def _drop_launches(self, clock: Clock) -> None:

@@ -60,8 +60,7 @@ MEMBERS = {
     "REQUEST_LEFT": ("request.__data_len",),
     "REQUEST_START": ("request.start_time_ns",),
     "?TIMER_DUE": ("hrtimer.node.expires",),
-    "?TIMER_BASE": ("hrtimer.base",),
-    "?TIMER_CLOCK": ("hrtimer_clock_base.index",),
+    "?TIMER_FUNCTION": ("hrtimer.function",),
     "QUEUE_DISK": ("request_queue.disk",),
     "DISK_MAJOR": ("gendisk.major",),
     "DISK_MINOR": ("gendisk.first_minor",),
@@ -75,7 +74,10 @@ FIELDS = {
 }
 FUNCTIONS = {"SWAP": b"do_swap_page", "SHMEM": b"shmem_fault", "FILE": b"filemap_fault"}
 _FIELD = re.compile(r"field:[^;]*?(\w+)(?:\[\d*\])?;\s*offset:(\d+);")
+TICKS = (b"tick_sched_timer", b"tick_nohz_handler")
+"""The function of the scheduler's tick: until Linux 6.8, and since. They lie before all of FUNCTIONS."""
 _SYMBOL = re.compile(rb"^([0-9a-f]+) [tT] (do_swap_page|shmem_fault|filemap_fault)\n([0-9a-f]+) ", re.MULTILINE)
+_TICK = re.compile(rb"^([0-9a-f]+) [tT] (tick_sched_timer|tick_nohz_handler)$", re.MULTILINE)
 
 
 STRUCTURES = {"FILE": "file", "LIST_HEAD": "list_head"}
@@ -155,13 +157,16 @@ def read_kallsyms(path: str = "/proc/kallsyms") -> bytes:
 
 
 def function_flags(kallsyms: bytes) -> list[str]:
-    """``-DTEXT_*``: address 0 where unknown; then faults are told apart by tracepoints alone."""
+    """``-DTEXT_*``: address 0 where unknown; then faults are told apart by tracepoints alone. ``-DTICK``: 0 likewise;
+    then nobody knows when a processor did not run."""
     ranges = function_ranges(kallsyms)
     flags = []
     for key, name in FUNCTIONS.items():
         start, size = ranges.get(name, (0, 0))
         flags += [f"-DTEXT_{key}={start}ull", f"-DTEXT_{key}_SIZE={size}"]
-    return flags
+    ticks = {name: address for address, name in _TICK.findall(kallsyms)}
+    tick = next((ticks[name] for name in TICKS if name in ticks), b"0")
+    return [*flags, f"-DTICK={int(tick, 16)}ull"]
 
 
 def boot_key(path: str = "/proc/sys/kernel/random/boot_id") -> str:
@@ -170,7 +175,7 @@ def boot_key(path: str = "/proc/sys/kernel/random/boot_id") -> str:
 
     with open(path, encoding="ascii") as file:
         boot = file.read().strip()
-    asked = (MEMBERS, FIELDS, FUNCTIONS, STRUCTURES, TRACEPOINTS, os.uname())
+    asked = (MEMBERS, FIELDS, FUNCTIONS, TICKS, STRUCTURES, TRACEPOINTS, os.uname())
     return f"{boot} {hashlib.sha256(repr(asked).encode()).hexdigest()}"
 
 

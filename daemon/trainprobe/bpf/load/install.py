@@ -136,13 +136,16 @@ class _Step:
                 raise ProbesUnavailable(reason, errors.SEE_LIMIT()) from error
 
     def attach_events(self) -> None:
-        raw = (*_RAW, "on_page_fault")
+        left_out = () if has_hypervisor() else ("on_timer",)
         typed = (name for name, event in _RAW.items() if event in self._types)
-        kinds = dict.fromkeys(self._image.programs, TRACEPOINT) | dict.fromkeys(raw, RAW_TRACEPOINT)
+        kinds = dict.fromkeys(self._image.programs, TRACEPOINT) | dict.fromkeys(
+            (*_RAW, "on_page_fault"), RAW_TRACEPOINT
+        )
         kinds |= dict.fromkeys(typed, TRACING) | dict.fromkeys(("on_major_fault", "on_clock"), PERF_EVENT)
+        kinds = {name: kind for name, kind in kinds.items() if name not in left_out}
         self._load_all(kinds)
         for name, event in _RAW.items():
-            if name == "on_timer" and not has_hypervisor():
+            if name in left_out:
                 continue
             told = None if event in self._types else event
             self._attach(f"raw:{event} {name}", self._calls.attach_raw_tracepoint, told)

@@ -272,7 +272,7 @@ def _candidate(m: abi.CandidateMessage) -> Candidate:
 
 
 def _standstill(m: abi.StandstillMessage) -> HostStoodStill:
-    return HostStoodStill(m.at, m.ns)
+    return HostStoodStill(m.at, m.ns, m.cpu)
 
 
 def _failure(m: abi.FailureMessage) -> RawFailure:

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Whose step is late? User space leaves word how long one may take, and looks the more seldom the calmer all is. */
 #define LATE_NS 150000000 /* on_clock comes each 200 ms: most steps are over by then, and their rows tell */
 

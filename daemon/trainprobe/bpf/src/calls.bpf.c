@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* System calls that move bytes or names: their time on the CPU counts too. Every other call is seen only when it
  * blocks, by sched_switch. Reads are traced for drivers alone, the rest for every thread of a watched process. */
 struct call_entry { /* syscalls:sys_enter_*; the number is 32 bits wide and its padding is not cleared */
@@ -359,6 +359,8 @@ int on_name_begin(struct call_entry *e) {
     } else if (closes) {
         if (kind == CALL_CONTROL && !duplicates(kind, a))
             return 0;
+        if (kind == CALL_DUP && form && a[0] == a[1])
+            return 0; /* dup2 of a descriptor to itself */
         s32 fd = kind == CALL_DUP && form ? a[1] : a[0]; /* dup2 and dup3 close the new descriptor */
         if (kind == CALL_CLOSE) {
             if (!resolve_regular(fd, &t))
@@ -366,7 +368,7 @@ int on_name_begin(struct call_entry *e) {
             key.dev = t.dev;
             key.ino = t.ino;
             changes = files.lookup(&key);
-        } else if (kind == CALL_DUP && form && a[0] != a[1] && resolve_regular(fd, &t)) {
+        } else if (kind == CALL_DUP && form && resolve_regular(fd, &t)) {
             key.dev = t.dev;
             key.ino = t.ino;
         }

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The ledger itself: who is traced how closely, charging time, telling user space.
  * The files *.bpf.c are one translation unit, in the order of translate.SOURCES; BCC rewrites map accesses only there,
  * so headers hold no code that touches a map. */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What is behind a descriptor of the current process, by walking task->files as the kernel does. */
 struct target {
     u64 ino, magic, inode, sb;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* How long do the host's block devices take? From the making of a request, as iostat's await, so that waiting in the
  * scheduler's queue counts: 0 with queue/iostats off. */
 BPF_HASH(requests, struct request_key, struct request_use, 256);

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Which calls of watched processes fail for want of descriptors, space, memory for threads? Only ends are seen, and of
  * those only the failed ones cost anything. A process that fails in a loop is told of ten times a second, with counts.
  */

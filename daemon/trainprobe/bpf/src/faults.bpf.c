@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Page faults and reclaim. A fault that blocks is seen by sched_switch; here is what happens on the CPU. */
 int on_page_fault(struct bpf_raw_tracepoint_args *ctx) { /* dear: attached only while major faults rise */
     struct ledger *l = ledger_of(this_thread(), LEVEL_COARSE);

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Which files does a process write, how many bytes, how long? Totals per (process, file) in a map; the ring tells only
  * of beginnings and ends. A file closed after little (a log line) is told at most once a second: see close_use(). */
 #define SMALL_BYTES 4096

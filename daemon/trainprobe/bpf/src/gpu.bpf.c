@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* When does a thread wait for the GPU, or for its memory? Uprobes on the calls of CUDA that wait, allocate and free.
  *
  * Where such a call ends is told by its return address, which lies on the stack when it begins: user space puts a probe

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Who is born, runs another program, is killed, dies? */
 INLINE u32 id_of(void *task, u64 offset) {
     u32 id = 0;
@@ -96,6 +96,8 @@ INLINE void end_process(void *task, void *signal, u32 tgid, struct process *p) {
         READ(code, signal, OFFSET_SIGNAL_EXIT_CODE);
     if (slot)
         pool_owner.delete(&slot);
+    if (p->writing > 0)
+        count_writing(tgid, -p->writing);
     processes.delete(&tgid);
     starts.delete(&tgid);
     struct process_message *m = told ? begin_process(PROCESS_EXIT, tgid) : 0;

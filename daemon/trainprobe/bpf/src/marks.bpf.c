@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What does the program do? Marks inside it, by uprobes on libtorch. No uretprobes: they replace the return address,
  * and an exception that unwinds through the frame, as a backward that raises does, would end the training. */
 #define DEEP_FETCH_NS 50000000 /* a fetch longer than this tells its end at once, in ROW_FETCH_END */

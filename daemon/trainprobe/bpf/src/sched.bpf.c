@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* When does a thread run, wait for a CPU, or block, and in what?
  *
  * Preemption: tracepoint programs run with preemption disabled, uprobe programs do not (bpf_prog_run_array_uprobe only

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What does the main thread of a program open before its first step: code, checkpoints, or data? User space reads the
  * record once, when the first step comes, and removes it: from then on nothing is looked at. */
 #define TOGETHER_NS    100000000ull /* what follows so soon extends the span before it */

@@ -57,7 +57,7 @@ USES = template("cpu_contention.uses", "{name} uses")
 OWN_THREADS = template("cpu_contention.own_threads", "threads of these processes")
 OWN_CPUS = template("cpu_contention.own_cpus", "the training's own processes use")
 STOLEN_SHARE = template("cpu_contention.stolen_share", "taken by the hypervisor")
-TIMERS_LATE = template("cpu_contention.timers_late", "the kernel's timers ended late by")
+TIMERS_LATE = template("cpu_contention.timers_late", "the scheduler's tick ended late by")
 LATE = template("cpu_contention.late", "late without a reason in this host")
 HANDED_OVER = template(
     "cpu_contention.handed_over",
@@ -137,7 +137,8 @@ def claim(window: Window, left: Items) -> Claim | None:
 def claim_workers(window: Window, left: Items) -> Claim | None:
     """A wait for workers that wanted a CPU and got none, for most of the time that their batch took longer."""
     queued, computed = pool_ns(window, Leaf.RUNQUEUE), pool_ns(window, *COMPUTING)
-    if not window.workers or queued <= 0 or queued < _QUEUED * computed:
+    throttled = max(0.0, pool_ns(window, Leaf.THROTTLED))
+    if not window.workers or queued <= 0 or queued < _QUEUED * (computed + throttled):
         return None
     taken = waited_for_cpu(window, left)
     if not taken:
@@ -278,9 +279,10 @@ def _advice(f: AdviceInput) -> list[Message]:
         out = [fewer, *out] if used > sum(others.values()) else [*out, fewer]
     if allowed:
         out.insert(0, CHECK_AFFINITY(own=allowed, of=OF_CPUS(cpus=f.cpus) if f.cpus else None))
-    if _most(f, STOLEN_SHARE.id) or _most(f, TIMERS_LATE.id):
-        out.append(ASK_HOST())
-    return out
+    if not (_most(f, STOLEN_SHARE.id) or _most(f, TIMERS_LATE.id)):
+        return out
+    queued = any(_most(f, key) for key in (RUNNABLE.id, WORKERS_RUNNABLE.id, CROWDED_SHARE.id))
+    return [*out, ASK_HOST()] if queued else [ASK_HOST()]  # else nothing in this host waited for a CPU
 
 
 SPEC = CauseSpec(
@@ -290,7 +292,7 @@ SPEC = CauseSpec(
     colours=("#3f6212", "#bef264"),
     group=groups.CPU,
     rules=(
-        OrderedRule(claim_standstill, stall=7),
+        OrderedRule(claim_standstill, stall=12),
         OrderedRule(claim_workers, stall=138),
         OrderedRule(claim, stall=260, ordinary=120),
         OrderedRule(claim_handover, stall=265),

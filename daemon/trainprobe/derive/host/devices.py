@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from trainprobe.model.event import HostStoodStill
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import DiskSample, RivalSample
 
-LOOKS = 64
+LOOKS, STANDSTILLS = 64, 256  # kept
 DEVICE = template("device", "device {name}: {rate:MB/s}{busy}{rotating}")
 BUSY = template("device.busy", ", busy for {share:percent}")
 ROTATING = template("device.rotating", ", rotating")
@@ -47,8 +48,8 @@ class Devices:
     """The busiest processes at the last looks, with their times."""
     stolen: float | None = None  # part of the processors that the hypervisor took between the last two samples
     crowded: float | None = None  # part of the time between them in which some task of the host waited for a CPU
-    standstills: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=LOOKS))
-    """From when to when some processor did not run; no two overlap."""
+    standstills: deque[HostStoodStill] = field(default_factory=lambda: deque(maxlen=STANDSTILLS))
+    """When processors did not run; no two of one overlap."""
     _steal: tuple[int, int] | None = None
     _waited: tuple[float, int] | None = None
     _known: dict[int, Device] = field(default_factory=dict)
@@ -78,8 +79,17 @@ class Devices:
             self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
 
     def stood_still_ns(self, start_ns: int, end_ns: int) -> int:
-        """For how long, between two moments, some processor did not run."""
-        return sum(max(0, min(end, end_ns) - max(begin, start_ns)) for begin, end in self.standstills)
+        """For how long, between two moments, half of the processors or more did not run: one of many stands still
+        while the training runs on another."""
+        edges = []
+        for one in self.standstills:
+            begin, end = max(one.at_ns - one.ns, start_ns), min(one.at_ns, end_ns)
+            edges += [(begin, 1), (end, -1)] if begin < end else []
+        stood = standing = since = 0
+        for at_ns, more in sorted(edges):
+            stood += at_ns - since if 2 * standing >= max(1, self.cpus) else 0
+            standing, since = standing + more, at_ns
+        return stood
 
     def feed_pressure(self, waited: float | None, at_ns: int) -> None:
         """``waited``: for how many seconds some task has waited for a CPU, as the kernel counts it (PSI)."""

@@ -104,8 +104,9 @@ def _before_it_stands(
         if _stands(more, low, BAND, lasts, EVEN * gaps, part) or (
             _stands(more, low, BAND + SLOWER, lasts, max(LEAST, SLOWER_STAND * gaps), SLOWER_STAND)
         ):
-            # The last gaps before the rhythm are first steps that compile, and what came before them is the start.
-            return start + late - slow if late >= slow else start - begun - odd
+            # The last gaps before the rhythm are first steps that compile, and what came before them is the start. A
+            # single one where steps came before may be a stall.
+            return start + late - slow if late > slow or (late == slow and not begun) else start - begun - odd
         longer = sum(more[max(first, low - 1) :])
         if 2 * even >= gaps:  # the first steps, one that compiles among them
             begun, odd = begun + even, longer - even - max(0, late - slow)

@@ -230,3 +230,9 @@ def test_only_the_last_of_long_gaps_is_a_step_of_tensorflow(told: list[dict[int,
     """As counted in trainings of Keras: while it is traced, the first step makes the same call."""
     seen = counted_looks([{}, *told], tuple(range(len(told) + 1)))
     assert before_rhythm(seen, 1536, 1) == starting
+
+
+def test_a_stall_behind_the_first_steps_takes_none_of_them_away() -> None:
+    """Steps of 5 ms; the start made the same call three times."""
+    told = [{}, {30: 3}, {23: 60}, {23: 180, 33: 1}, {23: 195}]
+    assert before_rhythm(counted_looks(told, (0, 1, 2, 3, 4)), 1024, 1) == 3

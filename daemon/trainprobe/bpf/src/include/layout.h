@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The structures that user space sees. `make generated` writes trainprobe/bpf/structures.py from them; the loader
  * passes its sizes as SIZE_*, so a disagreement does not compile. No member may need padding. */
 #pragma once
@@ -184,7 +184,7 @@ struct candidate_message {
 
 /* For so long until then a processor did not run. */
 struct standstill_message {
-    u32 message, unused;
+    u32 message, cpu;
     u64 at, ns;
 };
 

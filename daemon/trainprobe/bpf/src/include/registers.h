@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Numbers of system calls, where their number and first arguments lie in pt_regs, and the arguments of a function.
  * RETURNING_ARGUMENT_*: of one that returns an object with a destructor: on x86-64 the place for it is a hidden first
  * argument, on aarch64 it has a register of its own (x8). aarch64: written from the kernel's headers and the ABI, not

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* roundup_pow_of_two() as a constant expression: smear the highest bit downwards. */
 #pragma once
 #define SMEAR_1(n)            ((n) | ((n) >> 1))

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What BCC's own headers and our programs need of the kernel's types; the rest of the kernel's headers is not needed.
  */
 #pragma once

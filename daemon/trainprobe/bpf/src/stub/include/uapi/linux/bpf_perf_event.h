@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 #include <uapi/linux/ptrace.h>
 typedef struct pt_regs bpf_user_pt_regs_t;
