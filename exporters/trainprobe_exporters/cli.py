@@ -124,7 +124,8 @@ async def _run(arguments: Arguments, config: ExporterConfig, protected: Protecti
     server = Server(routes.answer)
     _protect(protected, routes, server, _hosts(arguments, config, protected))
     await _listen_locally(server)
-    await _listen(server, arguments.listen or address(config.listen))
+    await server.listen(*(arguments.listen or address(config.listen)))
+    _tell_address(server)
     pushing = _push(config, publication)
     notify("READY=1")
     while not await _signalled(stop, reload):
@@ -180,13 +181,17 @@ async def _reload(
     try:
         new = configuration(arguments.config)
         protected = protection(new, arguments.web_config)
-        if arguments.listen is None and new.listen != old.listen:
-            await _listen(server, address(new.listen))
+        moves = arguments.listen is None and new.listen != old.listen
+        if moves:
+            await server.listen(*address(new.listen))
     except (ConfigError, OSError) as error:
         tell(*(error.as_sayings if isinstance(error, ConfigError) else [reason(error)]))
         tell(word("not reloaded: the configuration in force stays"))
         return old
+    was_encrypted = server.tls is not None
     _protect(protected, routes, server, _hosts(arguments, new, protected))
+    if moves or was_encrypted != (server.tls is not None):
+        _tell_address(server)
     series.linger_seconds = new.run_linger_seconds
     tell(word("configuration reloaded"))
     return new
@@ -209,8 +214,8 @@ def _protect(protected: Protection, routes: Routes, server: Server, hosts: Hosts
     server.tls, server.headers = protected.tls, protected.headers
 
 
-async def _listen(server: Server, wanted: tuple[str, int]) -> None:
-    host, port = await server.listen(*wanted)
+def _tell_address(server: Server) -> None:
+    host, port = server.address
     shown = f"[{host}]" if ":" in host else host
     scheme = "https" if server.tls else "http"
     url = f"{scheme}://{shown}:{port}"

@@ -101,6 +101,8 @@ class GrafanaApi:
             return response.status, _seconds(response.headers.get("Retry-After")), response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException) as error:
             raise UnreachableError(f"{type(error).__name__}: {error}") from None
+        except ValueError:  # it would show the token
+            raise UnreachableError("the token is no header's value: is its file one line of ASCII?") from None
         finally:
             connection.close()
 

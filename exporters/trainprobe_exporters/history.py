@@ -98,7 +98,7 @@ def _names(directory: Path) -> list[str]:
 def _lines(path: Path) -> tuple[list[bytes], float]:
     """The lines of a segment, and when it was written last; none where it is gone or no file."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 return [], 0.0

@@ -8,10 +8,11 @@ writer whose client has taken nothing for longest. So neither silent clients nor
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainprobe_exporters.connection import Connection, ConnectionLimits
@@ -47,6 +48,7 @@ class Server:
         self.recognise = recognise
         self.tls: ServerTls | None = None  # for connections to come, except those of the unix socket
         self.headers: Mapping[str, str] = {}  # of every response
+        self.address = "", 0  # of the latest listening
         self._limits = limits or ConnectionLimits()
         self._connections: dict[Connection, None] = {}  # in the order of their waiting
         self._listeners: list[asyncio.Task[None]] = []
@@ -55,11 +57,26 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen there, and nowhere else any more; returns address and port. Raises OSError; then nothing changes."""
-        sockets = await _bound(host, port)
-        address = sockets[0].getsockname()
-        self._stop_listening()
+        try:
+            sockets = await _bound(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or port != self.address[1]:
+                raise
+            # It may be in our own way: 0.0.0.0 holds the same port as 127.0.0.1.
+            before = self.address
+            await self._stop_listening()
+            try:
+                sockets = await _bound(host, port)
+            except OSError:
+                self._begin_listening(await _bound(*before))
+                raise
+        await self._stop_listening()
+        self._begin_listening(sockets)
+        return self.address
+
+    def _begin_listening(self, sockets: Sequence[socket.socket]) -> None:
+        self.address = sockets[0].getsockname()[:2]
         self._listeners = [asyncio.create_task(self._accept(listener, is_local=False)) for listener in sockets]
-        return address[0], address[1]
 
     async def listen_local(self, path: Path) -> None:
         """Listen on a unix socket beside the rest, for the user and the group of this process. Raises OSError."""
@@ -70,7 +87,7 @@ class Server:
 
     async def close(self) -> None:
         """Listen no more; what is being answered gets a second to get through."""
-        self._stop_listening()
+        await self._stop_listening()
         if self._local is not None:
             self._local.cancel()
         for connection in list(self._connections):
@@ -84,9 +101,11 @@ class Server:
             connection.abort()
         await asyncio.sleep(0)
 
-    def _stop_listening(self) -> None:
+    async def _stop_listening(self) -> None:
+        """When it returns, the sockets are closed."""
         for task in self._listeners:
             task.cancel()
+        await asyncio.gather(*self._listeners, return_exceptions=True)
 
     async def _accept(self, listener: socket.socket, *, is_local: bool) -> None:
         loop = asyncio.get_running_loop()

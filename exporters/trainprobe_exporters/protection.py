@@ -34,6 +34,7 @@ class ServerTls:
         self._files = files
         self._seen = self._state()
         self._context = _context(files)
+        self._unusable = ""  # why new files are not used
 
     def context(self) -> ssl.SSLContext:
         """For a new connection. New files that cannot be used are told once, and the old ones stay in force."""
@@ -41,9 +42,11 @@ class ServerTls:
             state = self._state()
             if state != self._seen:
                 self._seen = state
-                self._context = _context(self._files)
+                self._context, self._unusable = _context(self._files), ""
         except OSError as error:
-            tell(saying("TLS: {why}; the certificate in force stays", why=reason(error)))
+            if str(error) != self._unusable:
+                self._unusable = str(error)
+                tell(saying("TLS: {why}; the certificate in force stays", why=reason(error)))
         return self._context
 
     def _state(self) -> _State:

@@ -81,7 +81,7 @@ class SnapshotReader:
     def _bytes(self) -> tuple[bytes, _Signature]:
         try:
             # Not to hang on a pipe that somebody put there.
-            with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            with open(self.path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise self._counted(f"{self.path} is no regular file")

@@ -149,6 +149,12 @@ def test_sighup_takes_a_new_configuration_and_refuses_a_bad_one(tmp_path: Path) 
             running.line()
             assert running.line() == "not reloaded: the configuration in force stays\n"
         assert running.get("/-/healthy")[0] == 200
+        for host in ("0.0.0.0", "127.0.0.1"):  # of the same port, which the exporter itself holds
+            config.write_text(f"listen: {host}:{new}\n")
+            running.process.send_signal(signal.SIGHUP)
+            assert running.line() == f"listening on http://{host}:{new}\n"
+            assert running.line() == "configuration reloaded\n"
+            assert running.get("/-/healthy")[0] == 200
 
 
 def test_sighup_changes_how_long_series_stay(tmp_path: Path) -> None:

@@ -292,3 +292,16 @@ def test_the_program_writes_them_and_a_restart_writes_none_again(
             assert running.metrics().of("trainprobe_annotations_pending") == 0
     assert len(grafana.annotations) == 1
     assert len(grafana.requests) == before, "the second one had nothing to say"
+
+
+@pytest.mark.parametrize("token", ["one\ntwo", "glsa_\ufffd"])
+def test_a_token_that_is_no_header_is_told_and_tried_again(
+    tmp_path: Path, grafana: StandIn, capfd: pytest.CaptureFixture[str], token: str
+) -> None:
+    exporter = Exporter(tmp_path, grafana)
+    (tmp_path / "token").write_text(token)
+    exporter.tell(with_stalls(a_stall("s1", NOW - 60)))
+    assert "is its file one line of ASCII?" in capfd.readouterr().err
+    (tmp_path / "token").write_text(grafana.token)
+    exporter.tell()
+    assert len(grafana.annotations) == 1

@@ -135,9 +135,11 @@ def a_dangling_link(path: Path) -> None:
 @pytest.mark.parametrize("make", [a_pipe, a_directory, a_dangling_link])
 def test_what_is_no_file_is_told_and_nothing_hangs(source: SnapshotReader, path: Path, make: object) -> None:
     make(path)  # type: ignore[operator]
+    before = len(os.listdir("/proc/self/fd"))
     assert source.read(at(NOW)).problem
     with pytest.raises(SnapshotError):
         source.text()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.fixture
