@@ -50,7 +50,7 @@ class CostBudget:
     def add_cpu_seconds(self, at_ns: int, cpu_seconds: float) -> bool:
         """The processor time so far, ours and our children's; whether the level changed."""
         self._seen.append((at_ns, cpu_seconds))
-        while at_ns - self._seen[0][0] > WINDOW_NS:
+        while len(self._seen) > 1 and at_ns - self._seen[1][0] >= WINDOW_NS:
             self._seen.popleft()
         begin_ns, before = self._seen[0]
         if not self.share or at_ns - begin_ns < (PAUSE_NS if self._changed_ns else WINDOW_NS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from trainprobe.config.schema import Privacy
@@ -48,9 +49,10 @@ def _paths(value: Any) -> set[str]:
     if isinstance(value, (list, tuple)):
         for item in value:
             found |= _paths(item)
-    elif dataclasses.is_dataclass(value):
-        for name in codec.names(value.__class__):
-            item = getattr(value, name)
+    else:
+        of_class = codec.names(value.__class__) if dataclasses.is_dataclass(value) else ()
+        named = value.items() if isinstance(value, Mapping) else ((name, getattr(value, name)) for name in of_class)
+        for name, item in named:
             if name in ("path", "cwd") and isinstance(item, str) and "/" in item[1:]:
                 found.add(item)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainprobe.model.cells import RowKind
-from trainprobe.model.event import Event, MarkRow
+from trainprobe.model.event import Event, HostStoodStill, MarkRow
 from trainprobe.model.step_deadline import Armed
 
 _STEPS = frozenset({RowKind.OPTIMIZER, RowKind.BACKWARD, RowKind.GPU, RowKind.RHYTHM})
@@ -36,6 +36,8 @@ class DeferredEvents:
         return events
 
     def _ordinary(self, event: Event) -> bool:
+        if isinstance(event, HostStoodStill):
+            return True
         if not isinstance(event, MarkRow) or event.kind not in _STEPS or event.tid not in self._limits:
             return False
         before, self._rows[event.tid] = self._rows[event.tid], event.at_ns

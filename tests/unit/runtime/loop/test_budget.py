@@ -118,3 +118,12 @@ def test_reports_come_seldom_at_last(dear: Callable[[World, int, float], None]) 
     before = len(world.reports)
     dear(world, 60, 0.2)
     assert len(world.reports) - before <= 60 * NS // TICK_NS // 4
+
+
+def test_samples_come_when_the_loop_has_time_for_them() -> None:
+    """Never at whole seconds."""
+    budget, at_ns = CostBudget(0.05), 0
+    for _ in range(30):
+        at_ns += 5_003_000_000
+        budget.add_cpu_seconds(at_ns, 0.2 * at_ns / NS)
+    assert budget.level > 0

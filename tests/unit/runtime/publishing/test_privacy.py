@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from trainprobe.causes.stalls.unknown import FOR_FILE
 from trainprobe.config.schema import Privacy
 from trainprobe.model.report import Checkpoint, Rank, Report, Run, Stall
 from trainprobe.runtime.publishing.privacy import withheld
@@ -38,3 +39,10 @@ def test_the_original_is_left_as_it_is() -> None:
     made = report()
     withheld(made, Privacy(paths=False, stacks=False, command_lines=False))
     assert made == report()
+
+
+def test_a_path_that_only_a_sentence_names_is_shortened_too() -> None:
+    made = report()
+    said = FOR_FILE(path="/secret/project/ready", seconds=1.0)
+    made.runs[0].ranks[0].stalls[0].message, made.runs[0].ranks[0].stalls[0].summary = said, str(said)
+    assert "/secret" not in repr(withheld(made, Privacy(paths=False)))
