@@ -20,6 +20,9 @@ class Subject(Enum):
 
 SETTING = template("advice.setting", "{framework}: {setting}{note}")
 BY_ITERATION = template("advice.by_iteration", " with by_epoch=False")()
+SAVE_BY_STEPS = template("advice.save_by_steps", ' with save_strategy="steps"')()
+EVALUATE_BY_STEPS = template("advice.evaluate_by_steps", ' with eval_strategy="steps"')()
+NOT_BY_EPOCH = template("advice.not_by_epoch", " with check_val_every_n_epoch=None")()
 PRE_EVAL = template(
     "advice.pre_eval", " with by_epoch=False; mmseg: pre_eval=True does not keep the predictions until the end"
 )()
@@ -49,8 +52,8 @@ _TORCH = {
     Subject.PERSISTENT: Named("persistent_workers"),
 }
 _TRANSFORMERS = {
-    Subject.SAVE: Named("save_steps"),
-    Subject.EVALUATE: Named("eval_steps"),
+    Subject.SAVE: Named("save_steps", SAVE_BY_STEPS),
+    Subject.EVALUATE: Named("eval_steps", EVALUATE_BY_STEPS),
     Subject.LOG: Named("logging_steps"),
     Subject.WORKERS: Named("dataloader_num_workers"),
     Subject.PREFETCH: Named("dataloader_prefetch_factor"),
@@ -58,7 +61,7 @@ _TRANSFORMERS = {
 }
 _LIGHTNING = {
     Subject.SAVE: Named("every_n_train_steps"),
-    Subject.EVALUATE: Named("val_check_interval"),
+    Subject.EVALUATE: Named("val_check_interval", NOT_BY_EPOCH),
     Subject.LOG: Named("log_every_n_steps"),
 }
 _IGNITE = Named("every", OF_ITERATIONS)

@@ -11,7 +11,9 @@ from trainprobe.derive.python.frameworks import NAMES
 @pytest.mark.parametrize(
     ("framework", "subject", "value", "text"),
     [
-        ("transformers", Subject.SAVE, 640, "transformers: save_steps=640"),
+        ("transformers", Subject.SAVE, 640, 'transformers: save_steps=640 with save_strategy="steps"'),
+        ("transformers", Subject.EVALUATE, 90, 'transformers: eval_steps=90 with eval_strategy="steps"'),
+        ("lightning", Subject.EVALUATE, 90, "lightning: val_check_interval=90 with check_val_every_n_epoch=None"),
         ("lightning", Subject.SAVE, 640, "lightning: every_n_train_steps=640"),
         ("mmengine", Subject.SAVE, 640, "mmengine: default_hooks.checkpoint.interval=640 with by_epoch=False"),
         ("mmengine", Subject.EVALUATE, 90, "mmengine: train_cfg.val_interval=90 with by_epoch=False"),

@@ -340,3 +340,15 @@ def test_evaluations_that_take_much_of_the_run_have_an_interval_among_the_change
     assert share > 0.25
     assert change.advice[0].startswith("evaluate every ")
     assert "instead of every 50, or on less data" in change.advice[0]
+
+
+@pytest.mark.parametrize(("code", "ending", "kind"), [(128 + TERM, "killed", "none"), (1, "exception", "end")])
+def test_who_takes_his_time_to_end_for_a_signal_says_so_by_his_exit_code(code: int, ending: str, kind: str) -> None:
+    """It ends its epoch and saves."""
+    watched = Watched()
+    watched.driver.signal(TERM, SHELL, "bash")
+    watched.driver.train(400)
+    rank = watched.ends(lambda driver: raises(driver, code))
+    assert rank.exit is not None
+    assert (rank.exit.ending, rank.verdict.kind) == (ending, kind)
+    assert ("by bash" in rank.exit.reason) == (ending == "killed")

@@ -809,3 +809,43 @@ def test_what_computes_is_named_by_a_stack_of_a_thread_that_ran(running: bool) -
     assert stall.cause == "cpu_bound"
     assert ("pause" in stall.summary) == running
     assert bool(stall.python_stack) == running
+
+
+@pytest.mark.parametrize(
+    ("cpus", "stood", "contended"), [(2, (0,), 0.15), (8, (0, 1, 2), 0.0), (8, (0, 1, 2, 3), 0.15)]
+)
+def test_a_standstill_is_that_of_half_of_the_processors_and_counts_once(
+    cpus: int, stood: tuple[int, ...], contended: float
+) -> None:
+    driver, pipeline = started()
+    driver.train(60)
+    pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=cpus)))
+    played(driver, pipeline)
+    driver.spend(0.15, Leaf.SLEEP)
+    driver.events += [HostStoodStill(driver.now, round(0.15 * NS), cpu) for cpu in stood]
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost.get("cpu_contention", 0.0) == pytest.approx(contended, abs=0.01)
+    if contended:
+        assert list(rank.stalls[-1].advice) == ["ask for dedicated CPUs: the hypervisor takes some away"]
+
+
+@pytest.mark.parametrize("asks_ranks", [False, True])
+def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool) -> None:
+    driver, pipeline = started()
+    other = Driver(pid=2000, tid=2000)
+    run = next(iter(pipeline.runs))
+    other.events.append(RankSeen(run, other.now, other.pid, None, other.now, rank=1, world_size=2))
+    other.train(5)
+    played(other, pipeline)
+    for _ in range(2):
+        driver.spend(1.0, Leaf.SOCKET)
+        frames = ("log (train.py:9)", "barrier (distributed_c10d.py:4)" if asks_ranks else "recv_into (ssl.py:1295)")
+        stack = StackSeen(driver.now, driver.pid, driver.tid, frames)
+        seen = Inspection(driver.pid, driver.tid, "S", peer="10.0.0.7:443")
+        sample = driver.sample(Leaf.SOCKET)
+        pipeline.step(Frame(moment(driver.now), (stack,), threads=(sample,), inspections=(seen,)))
+    driver.train(20)
+    played(driver, pipeline)
+    (rank,) = (one for one in pipeline.report(moment(driver.now)).runs[0].ranks if one.pid == driver.pid)
+    assert rank.stalls[-1].cause == ("collective_wait" if asks_ranks else "network")

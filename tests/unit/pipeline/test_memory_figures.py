@@ -42,3 +42,12 @@ def test_a_reading_before_the_first_step_alone_is_no_peak_of_a_training(again: b
         driver.train(20)
         pipeline = played(driver, pipeline)
     assert rank_of(pipeline, driver).memory.pss_peak_bytes == (900_000_000 if again else None)
+
+
+def test_what_cuda_maps_is_no_batch_also_between_two_epochs() -> None:
+    """No worker lives then, and nothing is open."""
+    memory = MemoryState(WorkerPool(7))
+    for held in (0, 50 * MB, 0):
+        memory.add_sample(ProcessSample(7, 1, "driver", 0, shm_bytes=300 * MB, shm_held_bytes=held))
+        memory.read(0, 1)
+    assert memory.shm_peak == 50 * MB

@@ -289,3 +289,36 @@ def test_what_a_picture_takes_between_its_writes_is_no_logs() -> None:
     driver.train(30)
     rank = rank_of(played(driver), driver)
     assert rank.lost == pytest.approx({"logging": 0.4, "cpu_bound": 0.5}, abs=0.02)
+
+
+@pytest.mark.parametrize("fed", [False, True])
+def test_a_command_with_a_time_limit_is_waited_for_in_sleeps(fed: bool) -> None:
+    """subprocess.run(timeout=…) asks for its end again and again."""
+    driver, pipeline = started()
+    if fed:
+        driver.fork(SERVER)
+        driver.train(20)
+        played(driver, pipeline)
+    driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, UPLOAD, driver.pid, "python3"))
+    command = ("/usr/bin/rsync", "x")
+    driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, UPLOAD, driver.pid, "rsync", command=command))
+    driver.spend(1.2, Leaf.SLEEP)
+    driver.events.append(ProcessEvent(ProcessEventKind.EXIT, driver.now, UPLOAD, driver.pid, "rsync", code=0))
+    stall = stall_of(driver, pipeline)
+    assert stall.summary.startswith(f"waiting for rsync (pid {UPLOAD}) that the training started: 1.2")
+
+
+def test_beside_a_loader_the_output_of_a_command_is_no_batch() -> None:
+    """Its workers work meanwhile."""
+    driver, pipeline = started()
+    driver.fork(SERVER)
+    driver.train(20)
+    played(driver, pipeline)
+    driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, UPLOAD, driver.pid, "python3"))
+    command = ("/usr/bin/git", "x")
+    driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, UPLOAD, driver.pid, "git", command=command))
+    driver.spend(1.2, Leaf.PIPE_READ)
+    driver.work(1.0)
+    stall = stall_of(driver, pipeline)
+    assert stall.cause == "unknown"
+    assert stall.summary.startswith(f"waiting for git (pid {UPLOAD}) that the training started: 1.2")

@@ -29,6 +29,8 @@ NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients
 _QUIET = 0.5
 """Of a usual evaluation: with gradients off for less there was none."""
 _ALIKE, _METRICS = 2.0, 0.25
+_ENOUGH = 2
+"""Stacks that are all in functions named like an evaluation."""
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
@@ -54,7 +56,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     stacks = _stacks(window)
     shows = [one for one in stacks if is_evaluation(one, window.evaluators)]
     own = _without_other_work(window, taken, stacks)
-    shown = bool(shows) and quiet > _part(stacks, shows) * sum(own.values())
+    named = len(stacks) >= _ENOUGH and all(map(is_named, stacks))  # rewards, k-nearest neighbours: with gradients on
+    shown = named or (bool(shows) and quiet > _part(stacks, shows) * sum(own.values()))
     other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
     by_grad = shown or (not stacks and not other and not drawn and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS
+from trainprobe.derive.files.purpose import is_named_output
 from trainprobe.derive.steps.late_step import SiblingThread
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, State
@@ -43,7 +44,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     if not taken:
         return None
     beside = window.late.beside.values()
-    reading = [one for one in beside if one.reading >= max(1.0, _MOSTLY * one.looks)]
+    reading = [one for one in beside if one.reading >= max(1.0, _MOSTLY * one.looks) and not is_named_output(one.path)]
     if reading:
         return _reads(window, taken, max(reading, key=lambda one: one.reading))
     if window.fetches_per_backward > 0:  # a DataLoader makes its batches: the thread does something else
@@ -53,7 +54,10 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 
 def claim_child(window: Window, left: Items) -> Claim | None:
-    """The wait for a pipe outside of a loader, while a child process is on the CPU: a decoder that writes to it."""
+    """The wait for a pipe, while a child process is on the CPU: a decoder that writes to it. Where a DataLoader makes
+    the batches, a child does something else."""
+    if window.fetches_per_backward > 0:
+        return None
     taken = take_items(left, states=[State.OTHER], leaves=[Leaf.PIPE_READ])
     busy = [one for one in window.late.children.values() if _computes(one)]
     if not taken or not busy:

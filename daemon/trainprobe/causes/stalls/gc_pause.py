@@ -37,7 +37,7 @@ def claim_elsewhere(window: Window, left: Items) -> Claim | None:
     """Locks that the driver waited for while another thread collected: one that pins memory, or shows progress."""
     if window.collected_ns < LEAST_NS:
         return None
-    taken = at_most(take_items(left, states=[State.LOCK]), window.collected_ns)
+    taken = at_most(take_items(left, states=[State.LOCK, State.COLLECTIVE], leaves=[Leaf.LOCK]), window.collected_ns)
     return claimed(window, Cause.GC_PAUSE, taken, ELSEWHERE, [WAITS()], ELSEWHERE_SECONDS) if taken else None
 
 

@@ -52,8 +52,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     stacks = [stack.frames for stack in window.late.stacks if stack.frames]
     polling = [frames for frames in stacks if _polls(frames)]
     asked = waiting.asked_again(window, _is_lock)
-    if blocked is not None:
-        taken = take_items(left, states=[State.LOCK])
+    if blocked is not None:  # also where its other waits at locks are for ranks
+        taken = take_items(left, states=[State.LOCK, State.COLLECTIVE], leaves=[Leaf.LOCK])
     elif 2 * len(polling) > len(stacks):
         taken = take_items(left, states=[State.SLEEP, State.OTHER, State.LOCK])
     elif rival is not None or asked:

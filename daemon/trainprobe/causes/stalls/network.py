@@ -35,16 +35,20 @@ _OF_THREAD = (BY_THREAD, FOR_THREAD, THREAD_SENDS, AT_A_LOCK)
 _OF_PROCESS = (BY_PROCESS, FOR_PROCESS, PROCESS_SENDS, FOR_CHILD)
 _MOSTLY = 0.5
 """Of the looks."""
+_OF_RANKS = ("distributed", "rendezvous", "deepspeed", "horovod", "mpi4py", "nccl", "gloo")
+"""In the frames of who waits for other ranks."""
 _WORTH = 100_000
 """Bytes that are told."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    taken = take_items(left, states=[State.NETWORK])
-    if not taken:
-        return None
     seen, socket = window.late.inspection, window.late.socket
     peer = socket.peer or (seen.peer if seen is not None else "")
+    taken = take_items(left, states=[State.NETWORK])
+    if peer and _asks_no_rank(window):
+        taken |= take_items(left, states=[State.COLLECTIVE], leaves=[Leaf.SOCKET])
+    if not taken:
+        return None
     to = TO_PEER(peer=peer) if peer else None
     sent, evidence = _sent(window, socket, window.driver_pid)
     chain = [BLOCKED(peer=to)]
@@ -52,6 +56,12 @@ def claim(window: Window, left: Items) -> Claim | None:
         evidence.insert(0, Evidence.of(PEER(), peer, "", window.driver_pid))
         chain += [SILENT(peer=peer)] if sent is None else []
     return claimed(window, Cause.NETWORK, taken, SUMMARY, chain, SECONDS, *evidence, peer=to, sent=sent)
+
+
+def _asks_no_rank(window: Window) -> bool:
+    """Whether stacks were taken, and none is in a process group or its store, by which ranks meet."""
+    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
+    return bool(stacks) and not any(name in frame for frames in stacks for frame in frames for name in _OF_RANKS)
 
 
 def claim_thread(window: Window, left: Items) -> Claim | None:

@@ -76,10 +76,12 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 def _child_command(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
     """The driver waits for a process that it started to do something."""
-    child_command = window.child_command
-    its_output = (
-        (Leaf.PIPE_READ, Leaf.POLL) if child_command is not None and child_command.start_ns >= window.start_ns else ()
-    )
+    child_command, its_output = window.child_command, list[Leaf]()
+    slept = sum(take_items(left, leaves=[Leaf.SLEEP]).values())
+    if child_command is not None and child_command.start_ns >= window.start_ns:
+        its_output = [Leaf.PIPE_READ, Leaf.POLL]
+        if child_command.end_ns - child_command.start_ns >= 0.5 * slept:  # subprocess asks for it, and sleeps meanwhile
+            its_output.append(Leaf.SLEEP)
     waited = sum(take_items(left, leaves=[Leaf.CHILD, *its_output]).values())
     if waited <= 0.5 * sum(left.values()):
         return None

@@ -13,9 +13,9 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*.h5", "*.hdf5", "*.keras", "*.npz", "*.pdparams", "*.msgpack", "*/checkpoint-[0-9]*/*",
     "*/tmp-checkpoint-[0-9]*/*", "*/global_step[0-9]*/*", "*/iter_[0-9]*/*", "*orbax-checkpoint-tmp*", "*.ocdbt",
     "*/ocdbt.process_*",
-    "*/_CHECKPOINT_METADATA",
+    "*/_CHECKPOINT_METADATA", "*_steps.zip", "*model*.zip", "*.joblib",
 )  # fmt: skip
-_DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack")
+_DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack", "*model*.zip", "*.joblib")
 """Names that checkpoints and data sets share: before the first step, a file of such a name is data."""
 _STATES = ("model", "checkpoint", "ckpt", "weight", "optim", "state", "param")
 """Words in the names of checkpoints in formats that data sets use too."""
@@ -86,11 +86,17 @@ def classify(
 def is_restored(path: str, rules: FileRules) -> bool:
     """Whether a file that is read before the first step is a checkpoint, by its name."""
     name = path.rpartition("/")[2].lower()
-    if "-packages/" in path or "/processed/" in path or name.startswith(_SETS) or _matches(name, _NEVER):
+    if _is_of_data(path) or _matches(name, _NEVER):
         return False
     if _matches(path, _unlike_data(rules.checkpoints)):
         return True
     return _matches(path, rules.checkpoints) and any(word in name for word in _STATES)
+
+
+def _is_of_data(path: str) -> bool:
+    """Whether a file that is read or written before the first step is of a data set, by its name."""
+    name = path.rpartition("/")[2].lower()
+    return "-packages/" in path or "/processed/" in path or name.startswith(_SETS)
 
 
 def is_named_output(path: str) -> bool:
@@ -111,7 +117,7 @@ def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rule
     name = path.rpartition("/")[2]
     if ".tfevents." in name:
         return FileKind(FileClass.LOG, "tensorboard")
-    if name.endswith(".wandb") or "/wandb/" in path:
+    if name.endswith(".wandb"):
         return FileKind(FileClass.LOG, "wandb")
     if path.startswith(("/dev/pts/", "/dev/tty")):
         return FileKind(FileClass.LOG, "stdout")
@@ -121,8 +127,11 @@ def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rule
         return FileKind(FileClass.OTHER)
     if _matches(name.lower(), _MEDIA):
         return FileKind(FileClass.LOG, "log")
-    if _is_checkpoint(path, _unlike_data(rules.checkpoints) if early else rules.checkpoints):
+    named = _unlike_data(rules.checkpoints) if early else rules.checkpoints
+    if _is_checkpoint(path, named) and not (early and _is_of_data(path)):
         return FileKind(FileClass.CHECKPOINT)
+    if "/wandb/" in path:  # what a run keeps there, but for its models
+        return FileKind(FileClass.LOG, "wandb")
     if _matches(name, _LOGS) or append:
         return FileKind(FileClass.LOG, "stdout" if name in {"stdout", "stderr"} else "log")
     if _matches(name, _NEVER):

@@ -61,8 +61,8 @@ class Safety:
                 self.since_ns, self.path, self.in_place = event.at_ns, event.path, in_place
 
     def _gained(self, save: Save | None, saves: Saves, at_ns: int) -> None:
-        if save is None or save.errno or save.kind_of(saves.rules) != FileClass.CHECKPOINT:
-            return
+        if save is None or save.errno or save.early or save.kind_of(saves.rules) != FileClass.CHECKPOINT:
+            return  # what was written before the first step keeps no progress
         self._complete[save.path] = None
         if len(self._complete) > KEEP:
             del self._complete[next(iter(self._complete))]

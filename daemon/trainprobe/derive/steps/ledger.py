@@ -52,12 +52,13 @@ class WaitContext:
     workers: bool = False  # it has live worker processes
     inline: bool = False  # its loader fetches without workers
     ranks: bool = False  # other ranks belong to the run
+    fetched: bool = False  # its workers' batches are seen to be fetched: it waits for them there, and nowhere else
 
 
-@lru_cache(maxsize=8)
-def wait_context_of(workers: bool, inline: bool, ranks: bool) -> WaitContext:
+@lru_cache(maxsize=16)
+def wait_context_of(workers: bool, inline: bool, ranks: bool, fetched: bool) -> WaitContext:
     """Cached: each step needs one."""
-    return WaitContext(workers, inline, ranks)
+    return WaitContext(workers, inline, ranks, fetched)
 
 
 def state_of(region: Region, leaf: Leaf, context: WaitContext) -> State:
@@ -70,7 +71,7 @@ def state_of(region: Region, leaf: Leaf, context: WaitContext) -> State:
     if context.ranks and (leaf == Leaf.LOCK or (leaf in (Leaf.SOCKET, Leaf.POLL) and region == Region.BACKWARD)):
         return State.COLLECTIVE  # DDP waits on a condition, in the callbacks that come when the backward has ended
     if leaf in _QUEUE:
-        return State.DATA_WAIT if context.workers else State.OTHER
+        return State.DATA_WAIT if context.workers and not context.fetched else State.OTHER
     if leaf == Leaf.SOCKET:
         return State.COLLECTIVE if context.ranks else State.NETWORK
     return _ELSEWHERE.get(leaf, State.OTHER)
@@ -84,7 +85,9 @@ def states_of_cells(context: WaitContext, written: FileClass | None, saving: boo
     states: list[State | None] = [None] * CELLS
     for region in Region:
         for leaf in Leaf:
-            if leaf in WRITES:
+            if leaf in (*WRITES, Leaf.FILE_GAP) and region == Region.FETCH and context.inline:
+                state = State.DATA_INLINE
+            elif leaf in WRITES:
                 state = STATE_OF_CLASS[written] if written else State.OTHER
             elif leaf == Leaf.FILE_GAP:
                 state = State.CHECKPOINT if saving else state_of(region, Leaf.CPU, context)
@@ -121,7 +124,9 @@ def flatten(cells: Sequence[int], files: Sequence[tuple[StepFile, FileClass]], c
         if at >= len(_REGIONS) or leaf_number >= len(_LEAVES):
             continue
         region, leaf = _REGIONS[at], _LEAVES[leaf_number]
-        if leaf in WRITES:
+        if leaf in (*WRITES, Leaf.FILE_GAP) and region == Region.FETCH and context.inline:
+            _add(out, (State.DATA_INLINE, region, leaf), ns)  # a data set's cache
+        elif leaf in WRITES:
             io = _shares(files, gap=False) if io is None else io
             _split(out, ns, region, leaf, {STATE_OF_CLASS[of]: part for of, part in io.items()} or {State.OTHER: 1.0})
         elif leaf == Leaf.FILE_GAP:

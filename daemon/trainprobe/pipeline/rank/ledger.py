@@ -25,6 +25,7 @@ class LedgerSums:
     latest: MarkRow | None = None
     ranks: bool = False  # other ranks belong to the run
     inline: bool = False  # a loader without workers did most of the last step's fetches
+    fetched: bool = False  # one with workers did
     rows: list[MarkRow] = field(default_factory=list)  # since the last boundary
     _pending: Interval | None = None  # not in `states` yet
 

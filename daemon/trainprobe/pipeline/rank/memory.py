@@ -21,7 +21,9 @@ class MemoryState:
     processes: dict[int, ProcessSample] = field(default_factory=dict)
     pss_peak: int | None = None
     read_ns: int = 0  # the latest reading
-    shm_peak: int | None = None  # what they have open of it; what they map, as CUDA does, where nothing is open
+    shm_peak: int | None = None  # what they have open of it; what they map, as CUDA does, where they never open any
+    held_peak: int = 0
+    mapped_peak: int = 0
     worker_pss: int | None = None  # of one worker without shared memory, the largest mean
     worker_private: int | None = None  # of one worker what it shares with nobody, the largest mean
     taken_peak: int | None = None
@@ -60,7 +62,9 @@ class MemoryState:
         self.read_ns = at_ns
         pss, shm = self.summed("pss_bytes"), self.summed("shm_bytes")
         if shm is not None:
-            self.shm_peak = max(self.shm_peak or 0, self.summed("shm_held_bytes") or shm)
+            self.held_peak = max(self.held_peak, self.summed("shm_held_bytes") or 0)
+            self.mapped_peak = max(self.mapped_peak, shm)
+            self.shm_peak = self.held_peak or self.mapped_peak
         if pss is not None:
             self.pss_peak = max(self.pss_peak or 0, self.proportional() or 0)
         if pss is not None and (old_ns := self._read_after_ns(started_ns)) is not None and old_ns >= 0:

@@ -96,6 +96,7 @@ class LifeFigures:
     abnormal: Sequence[Death]  # but for those that a signal to the whole run brought
     exit_event: ProcessEvent | None
     signal: Sent | None  # that ended it, or will
+    signals: Sequence[Sent]  # all fatal ones so far
     oom_killed: bool
 
 
@@ -300,6 +301,7 @@ def _lives(rank: RankState) -> LifeFigures:
         tuple(death for death in lives.deaths if until_ns is None or death.at_ns < until_ns),
         lives.exit_event,
         signal,
+        tuple(lives.signals),
         lives.oom_killed,
     )
 

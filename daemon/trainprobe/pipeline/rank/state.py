@@ -83,7 +83,8 @@ class RankState:
 
     def wait_context(self) -> WaitContext:
         """What decides how its waits are named."""
-        return wait_context_of(self.lives.workers.started > 0, self.ledger.inline, self.ledger.ranks)
+        ledger = self.ledger
+        return wait_context_of(self.lives.workers.started > 0, ledger.inline, ledger.ranks, ledger.fetched)
 
     def close_interval(self, cells: Sequence[int], pool: Sequence[int], uses: Iterable[StepFile] = ()) -> Interval:
         """The time since the last interval's end, which is over."""

@@ -47,6 +47,7 @@ def end_step(rank: RankState, row: MarkRow) -> None:
     fetched = row.fetches - (before.fetches if before else 0)
     if fetched:
         ledger.inline = 2 * (row.inline_fetches - (before.inline_fetches if before else 0)) > fetched
+    ledger.fetched = fetched > 0 and not ledger.inline
     rank.phases.live = None
     interval = rank.close_interval(row.cells, row.pool, ledger.take_files(row))
     progress.boundary = row

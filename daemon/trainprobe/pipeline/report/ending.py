@@ -29,15 +29,24 @@ FINISHED = template("exit.finished", "finished")
 RUNNING = template("exit.running", "running")
 
 ABORT, KILL, CPU_LIMIT, INTERRUPTED_CODE = 6, 9, 24, 130
+BY_SIGNAL = 128  # added to a signal's number, it is the exit code of who ended for it
 OWN_TIMERS = (14, 26, 27)  # SIGALRM, SIGVTALRM, SIGPROF: of alarm(2) and setitimer(2)
 WATCHDOGS = ("pt_nccl", "pt_gloo")
 """Names of the threads that watch a process group's operations begin so."""
 _TOLD = frozenset({Ending.INTERRUPTED, Ending.KILLED, Ending.TIMEOUT, Ending.FINISHED, Ending.RUNNING})
 
 
+def signal_of(rank: RankSnapshot) -> Sent | None:
+    """The signal that ended it, or that its exit code names: it took its time to end, as for a last save."""
+    event = rank.lives.exit_event
+    code = event.code or 0 if event is not None else 0
+    named = (sent for sent in rank.lives.signals if sent.event.signal == code - BY_SIGNAL)
+    return rank.lives.signal or next(named, None)
+
+
 def ending_of(rank: RankSnapshot) -> Ending | None:
     """What ended the rank's process; None where nobody saw its end."""
-    event, sent = rank.lives.exit_event, rank.lives.signal
+    event, sent = rank.lives.exit_event, signal_of(rank)
     if event is None:
         return Ending.RUNNING if rank.time.end is None else None
     if rank.lives.oom_killed or (sent is not None and sent.event.sender_comm in MEMORY_KEEPERS):
@@ -122,7 +131,7 @@ def exit_of(rank: RankSnapshot) -> Exit | None:
 
 
 def _reason(rank: RankSnapshot, ending: Ending) -> Message:
-    event, sent = rank.lives.exit_event, rank.lives.signal
+    event, sent = rank.lives.exit_event, signal_of(rank)
     assert event is not None
     by = sender_of(sent)
     signal = sent.event.signal if sent is not None else event.signal

@@ -19,7 +19,7 @@ from trainprobe.model.report import Bound, Exit, Verdict
 from trainprobe.model.vocabulary import Ending
 from trainprobe.pipeline.rank.lives import Sender
 from trainprobe.pipeline.rank.snapshot import RankSnapshot
-from trainprobe.pipeline.report.ending import ending_death, ending_notice, exit_of, hung_at_end, sender_of
+from trainprobe.pipeline.report.ending import ending_death, ending_notice, exit_of, hung_at_end, sender_of, signal_of
 from trainprobe.pipeline.report.facts import Facts
 from trainprobe.pipeline.stalls import StallEntry
 
@@ -183,7 +183,7 @@ def _ended(rank: RankSnapshot) -> Verdict | None:
 
 
 def _is_failure(rank: RankSnapshot, exit_: Exit) -> bool:
-    sent = rank.lives.signal
+    sent = signal_of(rank)
     if exit_.ending == Ending.KILLED:
         return sent is None or sent.event.signal not in ASKS_TO_END
     aborted = exit_.ending == Ending.WATCHDOG and sent is not None and sent.by is Sender.OF_THE_RUN

@@ -83,3 +83,22 @@ def test_saves_know_when_the_training_began_to_step() -> None:
     assert saves.class_of(9, 5, LARGE)[0] is FileClass.OTHER
     saves.add_event(FileEvent(FileEventKind.CLOSED, 12_000, ino=6, opened_ns=11_000, **common))
     assert [save.start_ns for save in saves.checkpoints()] == [11_000]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/u/wandb/run-20260101-x/files/model.pt", "/u/wandb/a.ckpt", "/out/rl_model_1000_steps.zip", "/o/best_model.zip"],
+)
+def test_a_small_model_is_a_checkpoint_wherever_it_lies(path: str) -> None:
+    assert of(path, 150_000) is FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize("name", ["run-x.wandb", "files/output.log", "files/wandb-summary.json", "logs/debug-core.log"])
+def test_what_a_tracker_keeps_beside_models_is_a_log(name: str) -> None:
+    assert of(f"/u/wandb/run-20260101-x/{name}") is FileClass.LOG
+
+
+@pytest.mark.parametrize("path", ["/data/QM9/processed/data_v3.pt", "/work/train.pt", "/work/val_encodings.pt"])
+def test_a_data_set_that_is_made_before_the_first_step_is_no_checkpoint(path: str) -> None:
+    assert of(path, early=True) is not FileClass.CHECKPOINT
+    assert of(path) is FileClass.CHECKPOINT

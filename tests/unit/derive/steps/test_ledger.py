@@ -65,3 +65,17 @@ def test_runqueue_and_faults_win_over_the_region() -> None:
 def test_a_pipe_read_outside_of_a_fetch_is_data_only_with_workers() -> None:
     assert _one(Region.STEP, Leaf.PIPE_READ, [], WaitContext(workers=True)) == {State.DATA_WAIT: 1000}
     assert _one(Region.STEP, Leaf.PIPE_READ, []) == {State.OTHER: 1000}
+
+
+def test_what_a_loader_without_workers_writes_is_loading() -> None:
+    """A data set's cache, whatever its name."""
+    files = [(StepFile(1, 1, 750, 250, 1), FileClass.CHECKPOINT)]
+    for leaf in (Leaf.FILE_WRITE, Leaf.FILE_GAP):
+        assert _one(Region.FETCH, leaf, files, WaitContext(inline=True)) == {State.DATA_INLINE: 1000}
+        assert _one(Region.STEP, leaf, files, WaitContext(inline=True)) == {State.CHECKPOINT: 1000}
+
+
+def test_where_a_loaders_batches_are_fetched_a_pipe_is_somebody_elses() -> None:
+    context = WaitContext(workers=True, fetched=True)
+    assert _one(Region.STEP, Leaf.PIPE_READ, [], context) == {State.OTHER: 1000}
+    assert _one(Region.FETCH, Leaf.PIPE_READ, [], context) == {State.DATA_WAIT: 1000}
