@@ -17,7 +17,7 @@ from trainprobe.derive.steps.ledger import Item, WaitContext
 from trainprobe.derive.workers import ChildCommand, Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import CallFailed, FileEvent, GpuMemoryCalls, ProcessEvent, ThreadSample
+from trainprobe.model.event import CallFailed, FileEvent, GpuMemoryCalls, ProcessEvent, PythonThread, ThreadSample
 from trainprobe.model.message import Message, Template, Value
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -60,6 +60,15 @@ class Unseen(Sequence[NoReturn]):
 
     def __getitem__(self, at: object) -> NoReturn:
         raise IndexError(at)
+
+
+@dataclass(frozen=True, slots=True)
+class Feeder:
+    """The thread that fills the queue at which the driver waits in ordinary steps. ``cpu_ns``: what threads beside the
+    driver's computed in all of them, beyond what they may have computed with it."""
+
+    thread: PythonThread
+    cpu_ns: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,7 @@ class Window:
     churn: GpuMemoryCalls | Unseen  # of the GPU's memory in the window
     slowed: Slowed | None  # the GPU whose clock was lowered in the window
     collected_ns: int = 0  # by the garbage collector in other threads of the driver's process, in a finished step
+    feeder: Feeder | None = None  # of all ordinary steps
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 
 

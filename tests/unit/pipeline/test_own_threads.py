@@ -11,8 +11,9 @@ from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf
 from trainprobe.model.event import FileEventKind, PythonThread, StackSeen
 from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
-from trainprobe.model.sample import Inspection, SentBytes, ThreadLook
+from trainprobe.model.sample import Inspection, ProcessSample, SentBytes, ThreadLook
 from trainprobe.pipeline import Pipeline
 
 LOADER, MONITOR = 77, 78
@@ -229,3 +230,39 @@ def test_a_child_that_computes_what_it_writes_to_a_pipe(state: str, share: float
     if cause == "data_cpu":
         assert stall.summary == "the training thread waited for what process 4000 of the training writes to a pipe"
         assert stall.seconds == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("busy", "fetches", "told"), [(1.0, False, "data_cpu"), (0.1, False, "unknown"), (1.0, True, "unknown")]
+)
+def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(busy: float, fetches: bool, told: str) -> None:
+    """A prefetcher of the training's own; one that waits for something itself is no riddle's answer."""
+    driver = Driver()
+    driver.begin()
+    pipeline = Pipeline()
+    for at in range(120):
+        if fetches:
+            driver.fetch()
+        driver.spend(0.01)
+        driver.spend(0.03, Leaf.LOCK)
+        driver.backward(0.01)
+        driver.optimizer()
+        if at % 30 == 20:
+            rank = played(driver, pipeline).runs[next(iter(pipeline.runs))].ranks.by_pid[driver.pid][0]
+            rank.ordinary.lines_ns = driver.now
+            others = (PythonThread(6, "watch (tqdm/monitor.py:60)"), PythonThread(5, LINE))
+            frames = (
+                "main (a.py:1)",
+                "Queue.get (python3.11/queue.py:171)",
+                "Condition.wait (python3.11/threading.py:320)",
+            )
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, others=others))
+        if at % 10 == 9:
+            spent = round((0.025 + 0.06 * busy) * NS) * (at + 1)
+            process = ProcessSample(driver.pid, 1, "driver", 0, cpu_ns=spent)
+            pipeline.step(Frame(moment(driver.now), tuple(driver.events), processes=(process,)))
+            driver.events.clear()
+    (found,) = rank_of(played(driver, pipeline), driver).bottlenecks
+    assert found.cause == told
+    if told == "data_cpu":
+        assert found.summary.endswith(f"waits in a queue for thread 5 of the training, which fills it in {LINE}")

@@ -28,6 +28,13 @@ AT_A_PIPE = template("data_thread.at_a_pipe", "training thread reads a pipe")
 WAITED_AT_PIPE = template("data_thread.waited_at_pipe", "training thread waited at a pipe")
 CHILD_SHARE = template("data_thread.child_share", "the process's share of a processor meanwhile")
 SHARE = template("data_thread.share", "the thread's share of a processor meanwhile")
+FEEDS = template(
+    "data_thread.feeds", "the training thread waits in a queue for thread {tid} of the training, which fills it{where}"
+)
+BESIDE_SECONDS = template(
+    "data_thread.beside_seconds",
+    "processor time of other threads, beyond what they may compute with the training thread",
+)
 _MOSTLY = 0.5
 """Of the looks, or of the time between them."""
 _ALWAYS, _SOME = 2, 0.25
@@ -51,6 +58,29 @@ def claim(window: Window, left: Items) -> Claim | None:
         return None
     busy = [one for one in beside if one.own_tid in window.python_threads and _computes(one)]
     return _works(window, taken, max(busy, key=lambda one: one.busy())) if busy else None
+
+
+def claim_feeder(window: Window, left: Items) -> Claim | None:
+    """The lock's waits of ordinary steps, where one thread was found to fill the queue, and threads beside the driver's
+    compute for most of them."""
+    feeder = window.feeder
+    taken = take_items(left, states=[State.LOCK])
+    if feeder is None or not taken or window.fetches_per_backward > 0:
+        return None
+    waited = sum(taken.values())
+    if feeder.cpu_ns < _MOSTLY * waited:
+        return None
+    tid, where = feeder.thread.own_tid, IN_FRAME(frame=feeder.thread.frame)
+    return Claim(
+        Cause.DATA_CPU,
+        taken,
+        FEEDS(tid=tid, where=where),
+        [FOR_THREAD(tid=tid)],
+        [
+            _waited(window, taken),
+            Evidence.of(BESIDE_SECONDS(), seconds(feeder.cpu_ns), "s", window.driver_pid),
+        ],
+    )
 
 
 def claim_child(window: Window, left: Items) -> Claim | None:
@@ -112,4 +142,8 @@ def _waited(window: Window, taken: Items) -> Evidence:
     return Evidence.of(AT_A_LOCK(), seconds(sum(taken.values())), "s", window.driver_pid)
 
 
-RULES = (OrderedRule(claim, stall=170), OrderedRule(claim_child, stall=172))
+RULES = (
+    OrderedRule(claim, stall=170),
+    OrderedRule(claim_child, stall=172),
+    OrderedRule(claim_feeder, ordinary=105),
+)

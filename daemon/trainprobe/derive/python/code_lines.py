@@ -3,13 +3,16 @@ gradients or a value fetched for a log."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import is_idle
+from trainprobe.model.event import PythonThread
 
 KEEP = 1024
+ENOUGH = 2  # stacks
 EVERYWHERE = 0.95
 """A line on this share of the stacks is the loop itself."""
 
@@ -24,6 +27,31 @@ class WorkerStacks:
     def add(self, frames: tuple[str, ...]) -> None:
         if frames and not is_idle(frames):
             self.taken.append(frames)
+
+
+@dataclass(slots=True)
+class Feeders:
+    """What the user's one other thread did where the driver was found to wait in a queue: it fills that."""
+
+    stacks: int = 0  # of the driver
+    waits: Counter[PythonThread] = field(default_factory=Counter)
+
+    def add(self, frames: Sequence[str], others: Sequence[PythonThread]) -> None:
+        """A stack of the driver, with the other threads of the interpreter that did something."""
+        self.stacks += 1
+        users = [one for one in others if is_own(one.frame)]
+        if frames and is_idle(frames) and len(users) == 1:
+            self.waits[users[0]] += 1
+
+    def most(self) -> PythonThread | None:
+        """The thread that most of the stacks show, where it was found most; None: no thread."""
+        hits: Counter[int] = Counter()
+        for one, count in self.waits.items():
+            hits[one.own_tid] += count
+        own_tid, count = max(hits.items(), key=lambda pair: pair[1], default=(0, 0))
+        if count < max(ENOUGH, self.stacks / 2):
+            return None
+        return max((one for one in self.waits if one.own_tid == own_tid), key=lambda one: self.waits[one])
 
 
 @dataclass(slots=True)

@@ -97,6 +97,7 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
     if own and event.at_ns == rank.ordinary.lines_ns:
         if event.frames:
             rank.ordinary.lines.add(event.frames)
+            rank.ordinary.feeders.add(event.frames, event.others)
         return
     if not own:  # asked in a late step or not, it was waited for
         rank.ordinary.of_workers.add(event.frames)

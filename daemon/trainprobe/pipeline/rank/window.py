@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainprobe.causes.base import Unseen, Window, WorkerStarts, WrittenLog
+from trainprobe.causes.base import Feeder, Unseen, Window, WorkerStarts, WrittenLog
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.host.gpu_speed import Slowed
 from trainprobe.derive.steps.interval import Files
 from trainprobe.derive.steps.late_step import LateStepObservations
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Phase, State
+from trainprobe.model.cells import COMPUTING
 from trainprobe.model.event import GpuMemoryCalls
 from trainprobe.model.moment import NS
 from trainprobe.pipeline.rank.state import RankState
@@ -156,9 +157,21 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         ),  # peer and affinity outlast the step, its waits do not
         churn=ordinary.churn,
         swap_faults=ordinary.swap_faults or None,
+        feeder=_feeder(rank),
         late_rank=_late_rank(ordinary.collectives.late),
         slowed=slowed,
     )
+
+
+def _feeder(rank: RankState) -> Feeder | None:
+    """None also where its processor time is not known."""
+    thread, first, last = rank.ordinary.feeders.most(), rank.memory.cpu_from, rank.memory.cpu_last
+    if thread is None or first is None or last is None or last[1] <= first[1]:
+        return None
+    ordinary = rank.ordinary
+    spent = (last[0] - first[0]) / (last[1] - first[1]) * ordinary.count
+    own = sum(ns for (_, _, leaf), ns in ordinary.items.items() if leaf in COMPUTING)
+    return Feeder(thread, spent - own * max(1, rank.surroundings.devices.cpus))
 
 
 def _late_rank(late: Mapping[str, float]) -> str | None:

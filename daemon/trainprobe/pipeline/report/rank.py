@@ -111,6 +111,8 @@ DECODES = template(
 def _bound(rank: RankSnapshot, lost: Losses) -> Bound:
     """Data's part of the training's own time: ordinary steps and stalls, without start-up and evaluation."""
     data = rank.time.data + sum(ns for cause, ns in lost.stalls.items() if SPECS[cause].is_input)
+    claims = [one.claim for one in rank.bottlenecks if SPECS[one.cause].is_input]
+    data += sum(ns for claim in claims for (state, _, _), ns in claim.taken.items() if state == State.LOCK)  # a queue
     trained = rank.time.ordinary + sum(lost.stalls.values())
     found = bound(data, trained, rank.steps.count)
     if rank.steps.mode in _BY_CALLS and found.by != "input":
