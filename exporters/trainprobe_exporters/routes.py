@@ -86,11 +86,13 @@ class Routes:
 
     def _report(self, request: Request) -> Response:
         speaker = _speaker(request)
-        report = self._publication.report() if speaker.language != "en" else None
         try:
-            text = self._publication.source.text() if report is None else wire.encode(speaker.report(report)).encode()
+            text = self._publication.source.text()
         except SnapshotError as error:
             return _text(503, str(error))
+        report = self._publication.report() if speaker.language != "en" else None
+        if report is not None:
+            text = wire.encode(speaker.report(report)).encode()
         return Response(200, text, JSON, {CLOCK: f"{self._publication.monotonic():.3f}"})
 
     def _stalls(self, request: Request) -> Response:

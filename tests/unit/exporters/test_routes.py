@@ -220,6 +220,14 @@ def test_other_paths_are_not_there(exporter: Exporter, path: str) -> None:
     assert exporter.get(path).status == 404
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_report_that_is_gone_is_gone_in_each_language(exporter: Exporter, language: str) -> None:
+    exporter.publish(a_full_report())
+    assert exporter.get(f"/api/v1/report?token={TOKEN}&lang={language}").status == 200
+    exporter.path.unlink()
+    assert exporter.get(f"/api/v1/report?token={TOKEN}&lang={language}").status == 503
+
+
 def test_the_report_opens_to_the_token_only(exporter: Exporter) -> None:
     exporter.publish(a_full_report())
     good = [{"authorization": f"Bearer {TOKEN}"}, {"authorization": f"bearer {TOKEN}"}]
