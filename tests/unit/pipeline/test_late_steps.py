@@ -849,3 +849,33 @@ def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool
     played(driver, pipeline)
     (rank,) = (one for one in pipeline.report(moment(driver.now)).runs[0].ranks if one.pid == driver.pid)
     assert rank.stalls[-1].cause == ("collective_wait" if asks_ranks else "network")
+
+
+@pytest.mark.parametrize("first", ["computing", "evaluation"])
+def test_what_a_step_loses_beside_an_evaluation_is_drawn_where_it_was(first: str) -> None:
+    """Looks in between tell when gradients were off."""
+    driver, pipeline = started()
+    driver.train(60)
+    played(driver, pipeline)
+    begun = driver.now
+    for part in ("computing", "evaluation") if first == "computing" else ("evaluation", "computing"):
+        for _ in range(8):
+            if part == "evaluation":
+                driver.fetch(0.05)
+                driver.spend(0.05, Leaf.CPU, Region.NO_GRAD)
+            else:
+                driver.spend(0.1)
+            pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(driver.sample(),)))
+            driver.events.clear()
+        if part == "computing":
+            lines = ("<module> (train.py:1)", "plot (train.py:9)")
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, lines, running=True))
+    ended = driver.now
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    (stall,) = rank.stalls
+    assert stall.cause == "cpu_bound"
+    assert stall.end is not None
+    at = (begun if first == "computing" else ended - 0.8 * NS) / NS
+    assert stall.start - moment(0).wall_ns / NS == pytest.approx(at, abs=0.12)
+    assert stall.end - stall.start == pytest.approx(stall.seconds, abs=0.01)

@@ -16,6 +16,10 @@ from trainprobe.pipeline.rank.early_look import EarlyLook
 
 _QUEUED = tuple(cell(region, Leaf.RUNQUEUE) for region in Region)
 _USED = len(Region) * LEAVES
+QUIET = tuple(cell(Region.NO_GRAD, leaf) for leaf in Leaf)
+SAMPLES = 256  # of one step
+LATER = 0.6
+"""Of a step."""
 _IDLE = frozenset({Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK})
 
 
@@ -34,6 +38,8 @@ class OpenStep:
     early: EarlyLook = field(default_factory=EarlyLook)
     python_threads: frozenset[int] = frozenset()  # without the driver; tids as the process has them
     pool: list[float] = field(default_factory=list)  # of the workers in this step, as samples show it; [] none
+    quiet: list[tuple[int, int]] = field(default_factory=list)
+    """When samples of the driver came in this step, and for how long gradients had been off by then, ns."""
     _pool_at: dict[int, list[int]] = field(default_factory=dict)  # workers' leaf sums at the first sample in the step
 
     def begin(self) -> None:
@@ -42,12 +48,26 @@ class OpenStep:
             self.late = LateStepObservations()
         self._pool_at.clear()
         self.pool = []
+        self.quiet.clear()
 
     def add_driver_sample(self, sample: ThreadSample, at_ns: int) -> None:
         before, spent = self.sample, at_ns - self.sample_ns
         if before is not None and spent >= NS // 2:
             self.queueing = sum(sample.cells[place] - before.cells[place] for place in _QUEUED) / spent
         self.sample, self.sample_ns = sample, at_ns
+        if len(self.quiet) < SAMPLES:
+            self.quiet.append((at_ns, sum(sample.cells[place] for place in QUIET)))
+
+    def quiet_came_last(self, start_ns: int, end_ns: int, before: int, after: int) -> bool:
+        """Whether half of the time with gradients off was in the end of the step; ``before`` and ``after``: that time,
+        at its start and at its end. Without samples that is not known."""
+        half, (since_ns, low) = (before + after) / 2, (start_ns, before)
+        for at_ns, high in (*self.quiet, (end_ns, after)):
+            if high >= half:
+                part = (half - low) / (high - low) if high > low else 0.0
+                return since_ns + part * (at_ns - since_ns) - start_ns > LATER * (end_ns - start_ns)
+            since_ns, low = at_ns, high
+        return False
 
     def add_stack(self, event: StackSeen, driver: int) -> None:
         if event.pid != driver:

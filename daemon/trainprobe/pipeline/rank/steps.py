@@ -28,6 +28,7 @@ from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Leaf, Region, cell
 from trainprobe.model.event import MarkRow, StackSeen
 from trainprobe.pipeline.rank import watch
+from trainprobe.pipeline.rank.open_step import QUIET
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
 from trainprobe.pipeline.stalls import StallEntry
@@ -214,6 +215,9 @@ def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *,
     if judgement.phases and main is not None and main.cause == Cause.CHECKPOINT:  # an evaluation may come after it
         saved = rank.files.saved_in(rank.tid, end_ns - step.ns, end_ns)
         begin_ns = min([begin_ns, *(save.begin_ns for save in saved)])
+    elif judgement.phases and _came_first(rank, step, end_ns):
+        begin_ns = end_ns - step.ns
+        end_ns = int(begin_ns + stall_ns)
     entry = rank.stalls.close(judgement, begin_ns, end_ns, index, _stacks(rank, judgement), _reach(rank, judgement))
     if late and entry is not None and entry.cause == Cause.CPU_THROTTLED:
         rank.progress.throttled_step = index
@@ -221,6 +225,13 @@ def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *,
         rank.stalls.freeze(entry)
     if main is not None and _is_waited(main):
         rank.ordinary.add_waited(step.made_of.pool(), step.fetches)
+
+
+def _came_first(rank: RankState, step: Ordinary, end_ns: int) -> bool:
+    """Whether a step's evaluation, or its rollouts, came behind what it lost."""
+    quiet = sum(step.made_of.cell(place) for place in QUIET)
+    until = sum(rank.ledger.cells[place] for place in QUIET)  # at the step's end
+    return rank.open.quiet_came_last(end_ns - step.ns, end_ns, until - quiet, until)
 
 
 def enter_saves(rank: RankState, items: Mapping[Item, int], start_ns: int, end_ns: int, fetches: float) -> int:
