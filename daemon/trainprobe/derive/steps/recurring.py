@@ -100,7 +100,8 @@ def _before_it_stands(
     begun = odd = 0  # gaps in the spans before, which may be steps: of the usual length, and of others in the last span
     for number, (lasts, more) in enumerate(spans):
         gaps, even = sum(more[first:]), sum(more[low : low + BAND])
-        start, late = sum(looks[number][1][first:]), sum(more[low + BAND + SLOWER :])
+        start = sum(looks[number][1][first:])
+        late = sum(more[low + BAND + (SLOWER if slow > 1 else SLOWER // 2) :])  # what is traced may be short
         if _stands(more, low, BAND, lasts, EVEN * gaps, part) or (
             _stands(more, low, BAND + SLOWER, lasts, max(LEAST, SLOWER_STAND * gaps), SLOWER_STAND)
         ):
