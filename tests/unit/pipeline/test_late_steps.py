@@ -849,6 +849,13 @@ def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool
     played(driver, pipeline)
     (rank,) = (one for one in pipeline.report(moment(driver.now)).runs[0].ranks if one.pid == driver.pid)
     assert rank.stalls[-1].cause == ("collective_wait" if asks_ranks else "network")
+    driver.spend(1.0, Leaf.SOCKET)  # of a stall that recurs no stack is taken
+    seen = Inspection(driver.pid, driver.tid, "S", peer="10.0.0.7:443")
+    pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.SOCKET),), inspections=(seen,)))
+    driver.train(20)
+    played(driver, pipeline)
+    (rank,) = (one for one in pipeline.report(moment(driver.now)).runs[0].ranks if one.pid == driver.pid)
+    assert [stall.cause for stall in rank.stalls[-2:]] == ["collective_wait" if asks_ranks else "network"] * 2
 
 
 @pytest.mark.parametrize("first", ["computing", "evaluation"])

@@ -42,10 +42,9 @@ _WORTH = 100_000
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    seen, socket = window.late.inspection, window.late.socket
-    peer = socket.peer or (seen.peer if seen is not None else "")
+    socket, peer = window.late.socket, window.late.peer
     taken = take_items(left, states=[State.NETWORK])
-    if peer and _asks_no_rank(window):
+    if peer and (peer in window.servers or _asks_no_rank(window)):
         taken |= take_items(left, states=[State.COLLECTIVE], leaves=[Leaf.SOCKET])
     if not taken:
         return None

@@ -160,6 +160,11 @@ class LateStepObservations:
     queued: int = 0  # passes that found the driver runnable without a CPU
 
     @property
+    def peer(self) -> str:
+        """Of the socket at which the driver was seen; "": none was."""
+        return self.socket.peer or (self.inspection.peer if self.inspection is not None else "")
+
+    @property
     def stood_still(self) -> bool:
         """Whether most looks found no thread of the process on a CPU, or runnable: nobody computed."""
         return self.inspections >= STILL and 2 * max((one.running for one in self.beside.values()), default=0) < (

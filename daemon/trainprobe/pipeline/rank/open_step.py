@@ -38,6 +38,8 @@ class OpenStep:
     early: EarlyLook = field(default_factory=EarlyLook)
     python_threads: frozenset[int] = frozenset()  # without the driver; tids as the process has them
     pool: list[float] = field(default_factory=list)  # of the workers in this step, as samples show it; [] none
+    servers: set[str] = field(default_factory=set)
+    """Peers of sockets at which the driver was late, and that are no ranks: of all steps so far."""
     quiet: list[tuple[int, int]] = field(default_factory=list)
     """When samples of the driver came in this step, and for how long gradients had been off by then, ns."""
     _pool_at: dict[int, list[int]] = field(default_factory=dict)  # workers' leaf sums at the first sample in the step

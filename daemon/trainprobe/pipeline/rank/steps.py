@@ -38,8 +38,8 @@ _TEARDOWN = tuple(
     cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED, *_MEMORY)
 )
 
-EVALUATORS = 64
-"""Functions that evaluate, which are kept."""
+EVALUATORS = SERVERS = 64
+"""Functions that evaluate, and peers, which are kept."""
 
 
 def end_step(rank: RankState, row: MarkRow) -> None:
@@ -223,6 +223,8 @@ def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *,
         rank.progress.throttled_step = index
     if entry is not None and stall_ns >= rank.policy.freeze_ns and entry.steps == 1:
         rank.stalls.freeze(entry)
+    if Cause.NETWORK in judgement.shares and rank.open.late.peer and len(rank.open.servers) < SERVERS:
+        rank.open.servers.add(rank.open.late.peer)
     if main is not None and _is_waited(main):
         rank.ordinary.add_waited(step.made_of.pool(), step.fetches)
 

@@ -102,6 +102,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         io_limits=around.quota.io_limits,
         churn=part.churn,
         slowed=around.gpu_pace.over(start, end),
+        servers=rank.open.servers,
     )
 
 

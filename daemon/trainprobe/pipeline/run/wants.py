@@ -27,7 +27,7 @@ UNMARKED_NS, UNSTEPPED_NS = 10 * NS, 20 * NS
 OFTEN, SELDOM, WORKERS_OFTEN = 4, 6, 6
 """After so many of a rank the pause grows by itself, up to so many times."""
 SEEMINGLY_IDLE = 4  # workers that are asked for their stacks
-CROWDED = 0.15
+CROWDED, LOCKED = 0.15, 0.3
 """Part of a driver's time in the run queue, and of its steps in waits for workers."""
 _NO_GRAD = tuple(cell(Region.NO_GRAD, leaf) for leaf in Leaf)
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
@@ -142,6 +142,8 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + (samples + of_workers) // OFTEN, SELDOM)
     if worker is not None and of_workers < WORKERS_OFTEN:
         pause = UNMARKED_NS if of_workers else STACK_EVERY
+    elif samples < OFTEN and _waits_in_each_step(rank, State.LOCK, LOCKED):
+        pause = STACK_EVERY  # for a thread of its own, whose line is to be told
     if now_ns - run.stack_ns < pause:
         return []
     run.stack_ns = rank.ordinary.lines_ns = now_ns
@@ -163,9 +165,9 @@ def _waits(sample: ThreadSample | None) -> bool:
     return sample is not None and sample.leaf in WAITS and sample.region in (Region.FETCH, Region.STEP)
 
 
-def _waits_in_each_step(rank: RankState) -> bool:
+def _waits_in_each_step(rank: RankState, state: State = State.DATA_WAIT, part: float = CROWDED) -> bool:
     states = by_state(rank.progress.baseline.items()) if rank.progress.baseline.stands else {}
-    return states.get(State.DATA_WAIT, 0.0) >= CROWDED * sum(states.values()) > 0
+    return states.get(state, 0.0) >= part * sum(states.values()) > 0
 
 
 def _goes_on(rank: RankState, now_ns: int) -> bool:
