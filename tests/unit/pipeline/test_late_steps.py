@@ -830,6 +830,24 @@ def test_a_standstill_is_that_of_half_of_the_processors_and_counts_once(
         assert list(rank.stalls[-1].advice) == ["ask for dedicated CPUs: the hypervisor takes some away"]
 
 
+def test_of_late_ranks_the_one_that_waits_for_no_rank_is_asked_first() -> None:
+    """The others' stacks say no more than that they wait."""
+    one, other = Driver(), Driver(pid=2500, tid=2500)
+    one.begin()
+    one.train(40)
+    pipeline = played(one)
+    other.events.append(
+        RankSeen(next(iter(pipeline.runs)), other.now, other.pid, None, other.now, rank=1, world_size=2)
+    )
+    other.train(40)
+    played(other, pipeline)
+    one.region, other.region = Region.BACKWARD, Region.STEP
+    one.spend(3.0, Leaf.LOCK)
+    other.spend(3.0, Leaf.SOCKET)
+    pipeline.step(Frame(moment(other.now), threads=(one.sample(Leaf.LOCK), other.sample(Leaf.SOCKET))))
+    assert pipeline.wants().stacks == ((2500, 2500), (one.pid, one.tid))
+
+
 @pytest.mark.parametrize("asks_ranks", [False, True])
 def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool) -> None:
     driver, pipeline = started()

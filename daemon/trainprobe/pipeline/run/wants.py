@@ -89,8 +89,15 @@ def _stacks_of_late(run: RunState, late: list[RankState], now_ns: int) -> list[t
     if not fresh and now_ns - run.stack_ns < STACK_EVERY:
         return []
     run.stack_ns = now_ns
-    busy_first = sorted(fresh or late, key=lambda r: r.open.sample is not None and r.open.sample.leaf in WAITS)
-    return [_asked(rank) for rank in busy_first]
+    return [_asked(rank) for rank in sorted(fresh or late, key=_waiting)]
+
+
+def _waiting(rank: RankState) -> int:
+    """How little its stack may tell: it waits (1), and for other ranks, whose work shows why (2)."""
+    sample = rank.open.sample
+    if sample is None or sample.leaf not in WAITS:
+        return 0
+    return 1 + (rank.ledger.ranks and sample.region == Region.BACKWARD)
 
 
 def _undecided(rank: RankState, now_ns: int) -> bool:
