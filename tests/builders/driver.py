@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainprobe.model.cells import CELLS, LEAVES, Leaf, Level, Region, RowKind, ThreadState, cell
+from trainprobe.model.cells import CELLS, COMPUTING, LEAVES, Leaf, Level, Region, RowKind, ThreadState, cell
 from trainprobe.model.event import (
     Event,
     FileEvent,
@@ -23,6 +23,7 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.pipeline import Pipeline
 
 PID = 1000
+ON_CPU = tuple(cell(region, leaf) for region in Region for leaf in COMPUTING)
 START = 10 * NS
 
 
@@ -50,6 +51,7 @@ class Driver:
     major_faults: int = 0
     swap_faults: int | None = None  # of these, on no file; None: not told apart
     collected_ns: int = 0  # by the collector in other threads
+    ran: float | None = None  # seconds beyond those on a CPU in `cells`, by the scheduler's own count; None: not told
     batch: int | None = None  # bytes of one in shared memory; None: not told
     ahead: int = 4  # batches that workers have made beyond those that were fetched
     events: list[Event] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Driver:
                 shared_bytes=self.batch * (self.fetches + self.ahead) if self.batch is not None else None,
                 swap_faults=self.swap_faults,
                 collected_ns=self.collected_ns,
+                ran_ns=0 if self.ran is None else 10 * NS + ns(self.ran) + sum(self.cells[at] for at in ON_CPU),
             )
         )
         self.files.clear()

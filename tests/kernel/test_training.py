@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,20 @@ def test_two_workers_two_hundred_steps(plain: Trained) -> None:
     ends = [e for e in told.processes(ProcessEventKind.EXIT) if e.pid != told.pid]
     assert [(e.code, e.ppid) for e in ends] == [(0, told.pid)] * 2
     assert all(row.cells[cell(region, Leaf.OTHER)] < 0.005e9 for row in told.rows() for region in Region)
+
+
+def test_rows_tell_how_long_the_scheduler_ran_their_thread(plain: Trained) -> None:
+    """By its own count, up to its last tick; what a hypervisor took is in the cells alone."""
+    told, _, _ = plain
+    driver = next(row.tid for row in told.rows(RowKind.DRIVER))
+    rows = [row for row in told.rows(RowKind.BACKWARD, RowKind.OPTIMIZER) if row.tid == driver]
+    assert len(rows) >= 200
+    assert all(row.ran_ns > 0 for row in rows)
+    for before, after in pairwise(rows):
+        assert 0 <= after.ran_ns - before.ran_ns <= after.at_ns - before.at_ns + 10e6, "ticks are 10 ms apart at most"
+    first, last = rows[0], rows[-1]
+    computed = sum(last.cells[at] - first.cells[at] for at in (cell(region, Leaf.CPU) for region in Region))
+    assert last.ran_ns - first.ran_ns >= 0.5 * computed
 
 
 @pytest.mark.parametrize("mode", ["raises", "checkpointing", "lbfgs", "gan", "accumulate", "thread"])

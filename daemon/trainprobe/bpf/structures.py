@@ -116,6 +116,7 @@ class Row(Structure):
         ("gpu_memory_ns", c_uint64),
         ("gpu_allocations", c_uint32), ("gpu_frees", c_uint32),
         ("collected_ns", c_uint64),
+        ("ran_ns", c_uint64),
         ("files", StepFileRecord * 4),
         ("acc", c_uint64 * 128),
         ("pool", c_uint64 * 24),

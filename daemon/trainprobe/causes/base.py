@@ -124,6 +124,7 @@ class Window:
     churn: GpuMemoryCalls | Unseen  # of the GPU's memory in the window
     slowed: Slowed | None  # the GPU whose clock was lowered in the window
     collected_ns: int = 0  # by the garbage collector in other threads of the driver's process, in a finished step
+    taken_ns: int = 0  # for so long a processor that the driver was on did not run it, in a finished step
     servers: Collection[str] = ()  # peers of sockets that earlier waits were found to be for, and no ranks
     feeder: Feeder | None = None  # of all ordinary steps
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits

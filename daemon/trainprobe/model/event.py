@@ -80,6 +80,9 @@ class MarkRow:
         None  # major faults on no file; None: the kernel does not tell them apart (6.1; 6.12 does)
     )
     collected_ns: int = 0  # by Python's garbage collector in other threads of the process, since it is watched
+    ran_ns: int = 0
+    """The thread's time on a processor by the scheduler's count, up to its last tick: without what a hypervisor took.
+    0: not known."""
 
 
 class FileEventKind(StrEnum):

@@ -904,3 +904,23 @@ def test_what_a_step_loses_beside_an_evaluation_is_drawn_where_it_was(first: str
     at = (begun if first == "computing" else ended - 0.8 * NS) / NS
     assert stall.start - moment(0).wall_ns / NS == pytest.approx(at, abs=0.12)
     assert stall.end - stall.start == pytest.approx(stall.seconds, abs=0.01)
+
+
+@pytest.mark.parametrize(("ran", "contended"), [(0.03, 0.12), (0.14, 0.0), (None, 0.0)])
+def test_a_processor_that_did_not_run_the_thread_is_not_its_computing(ran: float | None, contended: float) -> None:
+    """By the scheduler's own count, which leaves out what the hypervisor took, if only in short pieces."""
+    driver, pipeline = started()
+    driver.ran = 0.0
+    driver.train(60)
+    played(driver, pipeline)
+    driver.spend(0.15)
+    if ran is None:
+        driver.ran = None
+    else:
+        driver.ran -= 0.15 - ran
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost.get("cpu_contention", 0.0) == pytest.approx(contended, abs=0.01)
+    assert sum(rank.lost.values()) == pytest.approx(0.15, abs=0.02)
+    if contended:
+        assert rank.stalls[-1].evidence[0].key == "cpu_contention.not_run"

@@ -164,7 +164,7 @@ def _row(raw: bytes) -> MarkRow:
         raise Malformed(f"a row of {len(raw)} bytes")
     (
         _, kind, at, opened, tid, tgid, steps, fetches, inline_fetches, backwards, faults, region,
-        gpu_memory_ns, gpu_allocations, gpu_frees, collected_ns,
+        gpu_memory_ns, gpu_allocations, gpu_frees, collected_ns, ran_ns,
     ) = _HEAD.unpack_from(raw)  # fmt: skip
     if kind not in _ROW_KINDS or region not in _REGIONS:
         raise Malformed(f"a row of kind {kind} in region {region}")
@@ -178,6 +178,7 @@ def _row(raw: bytes) -> MarkRow:
         backwards, faults, numbers[:CELLS], numbers[CELLS:], files,
         GpuMemoryCalls(gpu_memory_ns, gpu_allocations, gpu_frees) if gpu_memory_ns else NO_GPU_MEMORY_CALLS,
         shared, tuple(lengths[:held]), None if swap_faults == UNTOLD else swap_faults, collected_ns,
+        ran_ns,
     )  # fmt: skip
 
 

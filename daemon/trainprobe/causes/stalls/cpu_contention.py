@@ -58,6 +58,7 @@ OWN_THREADS = template("cpu_contention.own_threads", "threads of these processes
 OWN_CPUS = template("cpu_contention.own_cpus", "the training's own processes use")
 STOLEN_SHARE = template("cpu_contention.stolen_share", "taken by the hypervisor")
 TIMERS_LATE = template("cpu_contention.timers_late", "the scheduler's tick ended late by")
+NOT_RUN = template("cpu_contention.not_run", "training thread on a CPU that did not run, by the scheduler's own count")
 LATE = template("cpu_contention.late", "late without a reason in this host")
 HANDED_OVER = template(
     "cpu_contention.handed_over",
@@ -92,10 +93,14 @@ def claim_standstill(window: Window, left: Items) -> Claim | None:
     """The host itself stood still: whatever the training thread did meanwhile came so much later."""
     stood = window.devices.stood_still_ns(window.start_ns, window.end_ns)
     taken = at_most(take_items(left), stood)
+    if window.taken_ns > stood:  # in pieces too short for a late tick, or of the driver's processor alone
+        stood, taken = window.taken_ns, at_most(take_items(left, leaves=COMPUTING), window.taken_ns)
+        evidence = [Evidence.of(NOT_RUN(), seconds(stood), "s", window.driver_pid)]
+    else:
+        evidence = [Evidence.of(TIMERS_LATE(), seconds(stood), "s", window.driver_pid)]
     if not taken:
         return None
     summary = STOOD_STILL(seconds=seconds(stood))
-    evidence = [Evidence.of(TIMERS_LATE(), seconds(stood), "s", window.driver_pid)]
     return Claim(Cause.CPU_CONTENTION, taken, summary, [summary], evidence)
 
 
@@ -279,7 +284,7 @@ def _advice(f: AdviceInput) -> list[Message]:
         out = [fewer, *out] if used > sum(others.values()) else [*out, fewer]
     if allowed:
         out.insert(0, CHECK_AFFINITY(own=allowed, of=OF_CPUS(cpus=f.cpus) if f.cpus else None))
-    if not (_most(f, STOLEN_SHARE.id) or _most(f, TIMERS_LATE.id)):
+    if not any(_most(f, key) for key in (STOLEN_SHARE.id, TIMERS_LATE.id, NOT_RUN.id)):
         return out
     queued = any(_most(f, key) for key in (RUNNABLE.id, WORKERS_RUNNABLE.id, CROWDED_SHARE.id))
     return [*out, ASK_HOST()] if queued else [ASK_HOST()]  # else nothing in this host waited for a CPU

@@ -41,6 +41,7 @@ class Measured:
     churn: GpuMemoryCalls | Unseen = OPEN
     swap_faults: int | Unseen | None = OPEN
     collected_ns: int = 0
+    taken_ns: int = 0
 
 
 def window_of(rank: RankState, part: Measured) -> Window:
@@ -91,6 +92,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         stopper=rank.lives.stopper_in(start, end),
         swap_faults=part.swap_faults,
         collected_ns=part.collected_ns,
+        taken_ns=part.taken_ns,
         cpus=around.devices.cpus or NO_HOST,
         devices=around.devices,
         rivals=rivals,
