@@ -116,7 +116,7 @@ struct row {
     u64 gpu_memory_ns; /* of the process */
     u32 gpu_allocations, gpu_frees;
     u64 collected_ns; /* by the garbage collector in other threads of the process */
-    u64 ran_ns;       /* the thread on a processor, as the scheduler has it at its last tick; 0: another one tells this */
+    u64 ran_ns;       /* the thread on a processor, as the scheduler has it at its last tick */
     struct step_file files[STEP_FILES];
     u64 acc[CELLS];
     u64 pool[LEAVES];
