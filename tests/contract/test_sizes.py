@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("daemon/trainprobe", "exporters/trainprobe_exporters")
 FIELDS, METHODS, LINES, FUNCTION_LINES, PARAMETERS = 20, 25, 400, 60, 6
+RECORDS = frozenset({"daemon/trainprobe/model/report.py", "daemon/trainprobe/model/event.py"})
+"""What is in them only crosses a border; rows are made too often to be frozen."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -31,7 +33,7 @@ def _of_body(name: str, within: str, body: list[ast.stmt]) -> Iterator[tuple[str
 
 def _of_class(name: str, own: str, node: ast.ClassDef) -> Iterator[tuple[str, int, int]]:
     methods = [one for one in node.body if isinstance(one, Function)]
-    record = not methods and (_is_frozen(node) or name == "daemon/trainprobe/model/report.py")
+    record = not methods and (_is_frozen(node) or name in RECORDS)
     if not record:
         yield f"{name} {own} fields", len(_fields(node, methods)), FIELDS
     yield f"{name} {own} methods", len(methods), METHODS

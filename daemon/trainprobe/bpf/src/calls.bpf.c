@@ -360,7 +360,7 @@ int on_name_begin(struct call_entry *e) {
         if (kind == CALL_CONTROL && !duplicates(kind, a))
             return 0;
         if (kind == CALL_DUP && form && a[0] == a[1])
-            return 0; /* dup2 of a descriptor to itself */
+            return 0;                                    /* dup2 of a descriptor to itself */
         s32 fd = kind == CALL_DUP && form ? a[1] : a[0]; /* dup2 and dup3 close the new descriptor */
         if (kind == CALL_CLOSE) {
             if (!resolve_regular(fd, &t))

@@ -313,7 +313,7 @@ INLINE void fill_row(struct row *r, struct ledger *l, u32 kind) {
     *(u64 *)&r->gpu_allocations = p ? *(u64 *)&p->gpu_allocations : 0; /* and gpu_frees */
     r->collected_ns = p ? p->collected_ns : 0;
     r->ran_ns = FOLLOW(u64, current_task(), OFFSET_TASK_RAN); /* each thread tells its own rows */
-    read_kernel(r->files, sizeof(r->files), l->files); /* a tenth of the code of a memcpy */
+    read_kernel(r->files, sizeof(r->files), l->files);        /* a tenth of the code of a memcpy */
 #pragma nounroll
     for (u32 i = 0; i < CELLS; i += 4) { /* two fifths of the instructions of a helper's call */
         r->acc[i] = l->acc[i];

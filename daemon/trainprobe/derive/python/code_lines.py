@@ -37,7 +37,6 @@ class Feeders:
     waits: Counter[PythonThread] = field(default_factory=Counter)
 
     def add(self, frames: Sequence[str], others: Sequence[PythonThread]) -> None:
-        """A stack of the driver, with the other threads of the interpreter that did something."""
         self.stacks += 1
         users = [one for one in others if is_own(one.frame)]
         if frames and is_idle(frames) and len(users) == 1:
@@ -57,10 +56,12 @@ class Feeders:
 @dataclass(slots=True)
 class PythonLines:
     samples: int = 0
+    feeders: Feeders = field(default_factory=Feeders)
     _hits: dict[str, int] = field(default_factory=dict)
 
-    def add(self, frames: Sequence[str]) -> None:
-        """One stack; a line counts once in it."""
+    def add(self, frames: Sequence[str], others: Sequence[PythonThread] = ()) -> None:
+        """One stack, with the other threads of the interpreter that did something; a line counts once in it."""
+        self.feeders.add(frames, others)
         self.samples += 1
         for frame in dict.fromkeys(frames):
             if frame in self._hits or len(self._hits) < KEEP:

@@ -96,8 +96,7 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
         rank.open.framework.add(event.frames, event.versions)
     if own and event.at_ns == rank.ordinary.lines_ns:
         if event.frames:
-            rank.ordinary.lines.add(event.frames)
-            rank.ordinary.feeders.add(event.frames, event.others)
+            rank.ordinary.lines.add(event.frames, event.others)
         return
     if not own:  # asked in a late step or not, it was waited for
         rank.ordinary.of_workers.add(event.frames)

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field, replace
 from trainprobe.derive.steps.interval import Interval
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import State
-from trainprobe.model.cells import CELLS, LEAVES
+from trainprobe.model.cells import CELLS, COMPUTING, LEAVES, Region, cell
 from trainprobe.model.event import MarkRow, StepFile
+from trainprobe.model.moment import NS
 
+_ON_CPU = tuple(cell(region, leaf) for region in Region for leaf in COMPUTING)
+TAKEN_NS = NS // 50
+"""The scheduler counts at its ticks, up to 10 ms apart."""
 ROWS = 4096
 """Rows kept while no boundary comes (a driver whose optimiser never steps)."""
 
@@ -72,3 +76,13 @@ def _sum(a: StepFile | None, b: StepFile) -> StepFile:
     if a is None:
         return b
     return StepFile(b.dev, b.ino, a.io_ns + b.io_ns, a.gap_ns + b.gap_ns, a.bytes + b.bytes, a.calls + b.calls)
+
+
+def taken_ns(before: MarkRow, row: MarkRow) -> int:
+    """For how long a processor that the thread was on did not run it: the scheduler's own count leaves that out. 0
+    where that is not known, and where it may be the count's own delay."""
+    if not before.ran_ns or not row.ran_ns or len(row.lengths) > 1:
+        return 0
+    on = sum(row.cells[place] - before.cells[place] for place in _ON_CPU)
+    taken = on - (row.ran_ns - before.ran_ns)
+    return taken if taken >= TAKEN_NS else 0

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainprobe.derive.python.code_lines import Feeders, PythonLines, WorkerStacks
+from trainprobe.derive.python.code_lines import PythonLines, WorkerStacks
 from trainprobe.derive.steps.baseline import Baseline, Ordinary
 from trainprobe.derive.steps.instruction_counting import Counting
 from trainprobe.derive.steps.interval import Interval
@@ -72,7 +72,6 @@ class OrdinarySteps:
     counting: Counting = field(default_factory=Counting)
     lines: PythonLines = field(default_factory=PythonLines)
     lines_ns: int = 0  # when a stack of an ordinary step was asked for
-    feeders: Feeders = field(default_factory=Feeders)
     of_workers: WorkerStacks = field(default_factory=WorkerStacks)
     _pending: Interval | None = None  # ordinary steps in a row, not in `items` yet
 

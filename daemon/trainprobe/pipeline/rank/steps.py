@@ -27,8 +27,8 @@ from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Leaf, Region, cell
 from trainprobe.model.event import MarkRow, StackSeen
-from trainprobe.model.moment import NS
 from trainprobe.pipeline.rank import watch
+from trainprobe.pipeline.rank.ledger import taken_ns
 from trainprobe.pipeline.rank.open_step import QUIET
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
@@ -39,9 +39,6 @@ _TEARDOWN = tuple(
     cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED, *_MEMORY)
 )
 
-_ON_CPU = tuple(cell(region, leaf) for region in Region for leaf in COMPUTING)
-TAKEN_NS = NS // 50
-"""The scheduler counts at its ticks, up to 10 ms apart."""
 EVALUATORS = SERVERS = 64
 """Functions that evaluate, and peers, which are kept."""
 
@@ -202,18 +199,8 @@ def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: 
         churn(before, row),
         faults,
         max(0, row.collected_ns - before.collected_ns),
-        _taken_ns(before, row),
+        taken_ns(before, row),
     )
-
-
-def _taken_ns(before: MarkRow, row: MarkRow) -> int:
-    """For how long a processor that the thread was on did not run it: the scheduler's own count leaves that out. 0
-    where that is not known, and where it may be the count's own delay."""
-    if not before.ran_ns or not row.ran_ns or len(row.lengths) > 1:
-        return 0
-    on = sum(row.cells[place] - before.cells[place] for place in _ON_CPU)
-    taken = on - (row.ran_ns - before.ran_ns)
-    return taken if taken >= TAKEN_NS else 0
 
 
 def _swap_faults(before: MarkRow, row: MarkRow) -> int | None:

@@ -75,11 +75,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         saves=saves.being_written(start, end),
         savers={s.tid: s.path for s in saves.checkpoints() if s.key[0] == rank.seen.pid and s.tid != rank.tid},
         removals=saves.removed(start, end),
-        logs=[
-            WrittenLog(path, use.io_ns, use.bytes, use.calls, use.gap_ns)
-            for use, of, path in part.files
-            if of == FileClass.LOG
-        ],
+        logs=_logs(part),
         files=saves.touched(rank.seen.pid, start, end, rank.open.late.files),
         slow_files=ONE_STEP,
         deaths=[d for d in rank.lives.deaths if start - rank.policy.death_stalls_ns <= d.at_ns <= end],
@@ -106,6 +102,11 @@ def window_of(rank: RankState, part: Measured) -> Window:
         slowed=around.gpu_pace.over(start, end),
         servers=rank.open.servers,
     )
+
+
+def _logs(part: Measured) -> Sequence[WrittenLog]:
+    written = ((use, path) for use, of, path in part.files if of == FileClass.LOG)
+    return [WrittenLog(path, use.io_ns, use.bytes, use.calls, use.gap_ns) for use, path in written]
 
 
 def _starts(rank: RankState, part: Measured) -> WorkerStarts:
@@ -168,7 +169,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
 
 def _feeder(rank: RankState) -> Feeder | None:
     """None also where its processor time is not known."""
-    thread, first, last = rank.ordinary.feeders.most(), rank.memory.cpu_from, rank.memory.cpu_last
+    thread, first, last = rank.ordinary.lines.feeders.most(), rank.memory.cpu_from, rank.memory.cpu_last
     if thread is None or first is None or last is None or last[1] <= first[1]:
         return None
     ordinary = rank.ordinary

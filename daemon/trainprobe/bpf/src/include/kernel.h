@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Everything that differs between kernels. OFFSET_*, TYPE_* and FUNCTION_* come from BTF (0: this kernel has no such
- * thing), AT_* from the tracepoints' format files, TEXT_* and TICK from /proc/kallsyms. Nothing here tests a version number. */
+ * thing), AT_* from the tracepoints' format files, TEXT_* and TICK from /proc/kallsyms. Nothing here tests a version
+ * number. */
 #pragma once
 #include <uapi/linux/ptrace.h>
 #include <uapi/linux/bpf_perf_event.h>

@@ -211,17 +211,17 @@ struct pool {
 /* A process that is watched, or that may soon be (tentative: a Python that has just started). */
 struct process {
     u32 parent;
-    u32 pool;    /* where its child processes add their time up; 0: it has none yet */
-    u32 driver;  /* the thread that ran the last outermost backward */
-    s32 writing; /* files of it open for writing */
+    u32 pool;                       /* where its child processes add their time up; 0: it has none yet */
+    u32 driver;                     /* the thread that ran the last outermost backward */
+    s32 writing;                    /* files of it open for writing */
     u32 gpu_allocations, gpu_frees; /* calls of CUDA of all its threads; fill_row() reads both as one u64 */
     u32 tentative;
-    u32 gpu_sites;                  /* places that these return to, as far as they were told */
-    u64 gpu_memory_ns;              /* in them */
-    s32 drivers;                    /* threads that have a ledger because they step */
+    u32 gpu_sites;     /* places that these return to, as far as they were told */
+    u64 gpu_memory_ns; /* in them */
+    s32 drivers;       /* threads that have a ledger because they step */
     u32 unused;
-    u64 collecting;                 /* a thread without a ledger began to collect garbage; 0: none does */
-    u64 collected_ns;               /* that such threads took */
+    u64 collecting;   /* a thread without a ledger began to collect garbage; 0: none does */
+    u64 collected_ns; /* that such threads took */
 };
 
 /* A place in a process that calls of CUDA return to, and user space's word about it. */
