@@ -906,12 +906,17 @@ def test_what_a_step_loses_beside_an_evaluation_is_drawn_where_it_was(first: str
     assert stall.end - stall.start == pytest.approx(stall.seconds, abs=0.01)
 
 
-@pytest.mark.parametrize(("ran", "contended"), [(0.03, 0.12), (0.14, 0.0), (None, 0.0)])
-def test_a_processor_that_did_not_run_the_thread_is_not_its_computing(ran: float | None, contended: float) -> None:
+@pytest.mark.parametrize(
+    ("ran", "steal", "contended"), [(0.03, NS, 0.12), (0.03, 0, 0.0), (0.14, NS, 0.0), (None, NS, 0.0)]
+)
+def test_a_processor_that_did_not_run_the_thread_is_not_its_computing(
+    ran: float | None, steal: int, contended: float
+) -> None:
     """By the scheduler's own count, which leaves out what the hypervisor took, if only in short pieces."""
     driver, pipeline = started()
     driver.ran = 0.0
     driver.train(60)
+    pipeline.step(Frame(moment(driver.now), host=HostSample(cpus=2, steal_ns=steal)))
     played(driver, pipeline)
     driver.spend(0.15)
     if ran is None:

@@ -78,6 +78,11 @@ class Devices:
         if before is not None and steal_ns is not None and at_ns > before[1] and self.cpus:
             self.stolen = max(0, steal_ns - before[0]) / (at_ns - before[1]) / self.cpus
 
+    @property
+    def are_shared(self) -> bool:
+        """Whether a hypervisor ever took a processor, as the kernel counts it."""
+        return self._steal is not None and self._steal[0] > 0
+
     def stood_still_ns(self, start_ns: int, end_ns: int) -> int:
         """For how long, between two moments, half of the processors or more did not run: one of many stands still
         while the training runs on another."""
