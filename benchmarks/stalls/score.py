@@ -20,6 +20,7 @@ from benchmarks.stalls.truth import (
     planted_stalls,
     queued_seconds,
     slow_iterations,
+    stolen_seconds,
 )
 from trainprobe.pipeline.culprit import CULPRIT
 
@@ -229,7 +230,8 @@ def _matched(
         seconds = sum(item["seconds"] for item in told)
         confirmed = any(begin < end and start < stop and excess >= 0.5 * seconds for begin, stop, excess in slow)
         # It is the end of a step that began an ordinary one's length before: there the driver may have waited, too.
-        queued = queued_seconds(truth, start - median_step(truth), end)
+        begun = start - median_step(truth)
+        queued = queued_seconds(truth, begun, end) + stolen_seconds(truth, begun, end)
         return Match("", 0.0, seconds, said, 0, start, confirmed, queued)
     cause = planted[0].cause
     given = sum(item["shares"].get(cause, 0.0) for item in told)

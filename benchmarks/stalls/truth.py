@@ -217,6 +217,26 @@ def queued_seconds(truth: Truth, start: float | None = None, end: float | None =
     return total / NS
 
 
+def stolen_seconds(truth: Truth, start: float | None = None, end: float | None = None) -> float:
+    """Seconds of steps in which nothing was planted, between two UNIX times, in which the driver neither ran, nor was
+    runnable, nor waited for its batch, beyond what is ordinary: its processor did not run. A hypervisor took it."""
+    planted = {one.step for one in truth.planted}
+    rests: list[tuple[Iteration, int]] = []
+    for before, i in pairwise(truth.iterations):
+        if i.ran is None or before.ran is None or i.step in planted:
+            continue
+        there = (i.ran - before.ran) + (i.queued or 0) - (before.queued or 0)
+        waited = i.fetch - i.fetch_unblocked  # `there` holds the rest of the fetch already
+        rests.append((i, i.end - before.end - there - waited))
+    usual = median(rest for _, rest in rests) if rests else 0
+    within = [
+        rest
+        for i, rest in rests
+        if (start is None or truth.wall(i.end) > start) and (end is None or truth.wall(i.begin) < end)
+    ]
+    return sum(max(0.0, rest - usual) for rest in within) / NS
+
+
 def blocked_seconds(truth: Truth) -> float:
     """Seconds after the start-up in which the driver neither ran, nor was runnable, nor waited for its batch: it waited
     for somebody, as a rank does for the others in each of its steps."""

@@ -91,3 +91,17 @@ def test_the_machines_pace_is_that_of_the_work_that_all_steps_have(late: int, ch
     extra = [planted("drift", end - 10, end, step) for step, end in enumerate(ends)]
     assert truth.pace_change(truth.read([*rows(lengths), *extra])) == pytest.approx(change, abs=0.01)
     assert truth.pace_change(truth.read(rows([50] * 9))) == 1.0
+
+
+def test_what_a_hypervisor_took_is_neither_run_nor_queued_nor_waited_for() -> None:
+    """In a step of 130 ms the driver ran for 50 ms as in the others, and a planted pause is another matter."""
+    lengths = [50] * 20 + [130] + [50] * 20 + [450] + [50] * 20
+    lines, ran = [json.loads(line) for line in rows(lengths)], 0
+    for line in lines[1:]:
+        ran += 49 * MS
+        line |= {"ran": ran, "queued": 0, "fetch_unblocked": MS}
+    told = truth.read([*map(json.dumps, lines), planted("idle", 2150, 2550, 41)])
+    assert truth.stolen_seconds(told) == pytest.approx(0.08, abs=0.001)
+    at = 1_700_000_001.0
+    assert truth.stolen_seconds(told, at, at + 0.1) == pytest.approx(0.08, abs=0.001)
+    assert truth.stolen_seconds(told, at + 0.5, at + 0.9) == 0.0
