@@ -7,7 +7,15 @@ from typing import Any
 
 from benchmarks.stalls.plan import Plan
 from benchmarks.stalls.score import Check, accounts, each_planted, find_rank, phase_seconds, steps_exact
-from benchmarks.stalls.truth import Truth, blocked_seconds, by_fetch, fetched_seconds, lost_seconds, queued_seconds
+from benchmarks.stalls.truth import (
+    Truth,
+    blocked_seconds,
+    by_fetch,
+    fetched_seconds,
+    lost_seconds,
+    queued_seconds,
+    stolen_seconds,
+)
 
 SHARE, SECONDS = 0.10, 0.2
 FOREIGN = 0.02
@@ -61,7 +69,7 @@ def judge(plan: Plan, truth: Truth, report: Json, advice: str) -> Judged:
     add(Check("faults", not missed, told))
     room = FOREIGN * wall
     loaded = sum(i.fetch for i in truth.iterations) / 1e9 if plan.training.get("inline") else 0.0
-    queued = 1.1 * queued_seconds(truth)
+    queued = 1.1 * (queued_seconds(truth) + stolen_seconds(truth))
     allowed = {"cpu_contention": queued, "data_inline": 1.1 * loaded}
     if plan.style == "torchrun_ddp":  # what others take of its processors, its peer takes of it in waits
         allowed["collective_wait"] = 1.1 * blocked_seconds(truth)
