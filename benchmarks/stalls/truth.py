@@ -223,11 +223,9 @@ def stolen_seconds(truth: Truth, start: float | None = None, end: float | None =
     planted = {one.step for one in truth.planted}
     rests: list[tuple[Iteration, int]] = []
     for before, i in pairwise(truth.iterations):
-        if i.ran is None or before.ran is None or i.step in planted:
-            continue
-        there = (i.ran - before.ran) + (i.queued or 0) - (before.queued or 0)
-        waited = i.fetch - i.fetch_unblocked  # `there` holds the rest of the fetch already
-        rests.append((i, i.end - before.end - there - waited))
+        rest = _blocked_ns(before, i)
+        if rest is not None and i.step not in planted:
+            rests.append((i, rest))
     usual = median(rest for _, rest in rests) if rests else 0
     within = [
         rest
@@ -240,14 +238,17 @@ def stolen_seconds(truth: Truth, start: float | None = None, end: float | None =
 def blocked_seconds(truth: Truth) -> float:
     """Seconds after the start-up in which the driver neither ran, nor was runnable, nor waited for its batch: it waited
     for somebody, as a rank does for the others in each of its steps."""
-    total = 0
-    for before, i in pairwise(truth.iterations[BASELINE_STEPS - 1 :]):
-        if i.ran is None or before.ran is None:
-            continue
-        there = (i.ran - before.ran) + (i.queued or 0) - (before.queued or 0)
-        waited = i.fetch - i.fetch_unblocked  # `there` holds the rest of the fetch already
-        total += max(0, i.end - before.end - there - waited)
-    return total / NS
+    rests = (_blocked_ns(before, i) for before, i in pairwise(truth.iterations[BASELINE_STEPS - 1 :]))
+    return sum(max(0, rest) for rest in rests if rest is not None) / NS
+
+
+def _blocked_ns(before: Iteration, i: Iteration) -> int | None:
+    """What of an iteration the driver neither ran, nor was runnable, nor waited for its batch; None: not counted."""
+    if i.ran is None or before.ran is None:
+        return None
+    there = (i.ran - before.ran) + (i.queued or 0) - (before.queued or 0)
+    waited = i.fetch - i.fetch_unblocked  # `there` holds the rest of the fetch already
+    return i.end - before.end - there - waited
 
 
 def fetched_seconds(truth: Truth) -> float:

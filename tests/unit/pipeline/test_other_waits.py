@@ -26,6 +26,13 @@ def started() -> tuple[Driver, Pipeline]:
     return driver, played(driver)
 
 
+def run_command(driver: Driver, pid: int, name: str) -> None:
+    """As subprocess does: fork and exec."""
+    driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, pid, driver.pid, "python3"))
+    command = (f"/usr/bin/{name}", "x")
+    driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, pid, driver.pid, name, command=command))
+
+
 def stall_of(driver: Driver, pipeline: Pipeline) -> Stall:
     driver.train(20)
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
@@ -89,9 +96,7 @@ def test_a_wait_for_a_command_names_it(runs: bool) -> None:
     """The one that ran longest: another was short, a third ended before."""
     driver, pipeline = started()
     for pid, name, seconds in ((UPLOAD - 2, "before", 0.001), (UPLOAD - 1, "nvidia-smi", 0.02), (UPLOAD, "aws", 1.2)):
-        driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, pid, driver.pid, "python3"))
-        command = (f"/usr/bin/{name}", "x")
-        driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, pid, driver.pid, name, command=command))
+        run_command(driver, pid, name)
         driver.spend(seconds, Leaf.CHILD)
         if pid != UPLOAD or not runs:
             driver.events.append(ProcessEvent(ProcessEventKind.EXIT, driver.now, pid, driver.pid, name, code=0))
@@ -108,9 +113,7 @@ def test_a_wait_for_the_output_of_a_command_names_it() -> None:
     """As subprocess.check_output: a read of a pipe. A service that runs all the time is no such command."""
     driver, pipeline = started()
     for pid, name in ((UPLOAD - 1, "service"), (UPLOAD, "ffmpeg")):
-        driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, pid, driver.pid, "python3"))
-        command = (f"/usr/bin/{name}", "x")
-        driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, pid, driver.pid, name, command=command))
+        run_command(driver, pid, name)
         if name == "service":
             driver.train(2)
             played(driver, pipeline)
@@ -299,9 +302,7 @@ def test_a_command_with_a_time_limit_is_waited_for_in_sleeps(fed: bool) -> None:
         driver.fork(SERVER)
         driver.train(20)
         played(driver, pipeline)
-    driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, UPLOAD, driver.pid, "python3"))
-    command = ("/usr/bin/rsync", "x")
-    driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, UPLOAD, driver.pid, "rsync", command=command))
+    run_command(driver, UPLOAD, "rsync")
     driver.spend(1.2, Leaf.SLEEP)
     driver.events.append(ProcessEvent(ProcessEventKind.EXIT, driver.now, UPLOAD, driver.pid, "rsync", code=0))
     stall = stall_of(driver, pipeline)
@@ -314,9 +315,7 @@ def test_beside_a_loader_the_output_of_a_command_is_no_batch() -> None:
     driver.fork(SERVER)
     driver.train(20)
     played(driver, pipeline)
-    driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, UPLOAD, driver.pid, "python3"))
-    command = ("/usr/bin/git", "x")
-    driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, UPLOAD, driver.pid, "git", command=command))
+    run_command(driver, UPLOAD, "git")
     driver.spend(1.2, Leaf.PIPE_READ)
     driver.work(1.0)
     stall = stall_of(driver, pipeline)

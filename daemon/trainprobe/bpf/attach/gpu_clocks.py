@@ -109,11 +109,13 @@ class GpuClocks:
         if clock is None:
             return
         if rare and place.path not in clock.rare:
-            self._keep(pid, clock, clock.rare, place.path, self._attach_for(pid, place, rare))
+            self._keep_probes(pid, clock, clock.rare, place.path, self._attach_for(pid, place, rare))
         if clock.launches and place.path not in (kept := clock.often):
-            self._keep(pid, clock, kept, place.path, self._attach_for(pid, place, often))
+            self._keep_probes(pid, clock, kept, place.path, self._attach_for(pid, place, often))
 
-    def _keep(self, pid: int, clock: Clock, kept: dict[bytes, list[int]], path: bytes, descriptors: list[int]) -> None:
+    def _keep_probes(
+        self, pid: int, clock: Clock, kept: dict[bytes, list[int]], path: bytes, descriptors: list[int]
+    ) -> None:
         """Unless they are wanted no longer: attaching takes its time."""
         with self._lock:
             wanted = self._known.get(pid) is clock and (kept is clock.rare or kept is clock.often)

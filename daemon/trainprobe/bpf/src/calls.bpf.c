@@ -359,8 +359,9 @@ int on_name_begin(struct call_entry *e) {
     } else if (closes) {
         if (kind == CALL_CONTROL && !duplicates(kind, a))
             return 0;
+        /* dup2 of a descriptor to itself closes nothing. */
         if (kind == CALL_DUP && form && a[0] == a[1])
-            return 0;                                    /* dup2 of a descriptor to itself */
+            return 0;
         s32 fd = kind == CALL_DUP && form ? a[1] : a[0]; /* dup2 and dup3 close the new descriptor */
         if (kind == CALL_CLOSE) {
             if (!resolve_regular(fd, &t))

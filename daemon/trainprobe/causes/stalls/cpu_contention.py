@@ -91,18 +91,17 @@ _STOLEN = 0.02
 
 def claim_standstill(window: Window, left: Items) -> Claim | None:
     """The host itself stood still: whatever the training thread did meanwhile came so much later."""
-    stood = window.devices.stood_still_ns(window.start_ns, window.end_ns)
-    taken = at_most(take_items(left), stood)
+    stood, why = window.devices.stood_still_ns(window.start_ns, window.end_ns), TIMERS_LATE
+    leaves: Sequence[Leaf] = ()
     # In pieces too short for a late tick, or of the driver's processor alone. Elsewhere the count itself may be late: a
     # processor without ticks (nohz_full) brings it up to date once a second.
     if window.devices.are_shared and window.taken_ns > stood:
-        stood, taken = window.taken_ns, at_most(take_items(left, leaves=COMPUTING), window.taken_ns)
-        evidence = [Evidence.of(NOT_RUN(), seconds(stood), "s", window.driver_pid)]
-    else:
-        evidence = [Evidence.of(TIMERS_LATE(), seconds(stood), "s", window.driver_pid)]
+        stood, why, leaves = window.taken_ns, NOT_RUN, COMPUTING
+    taken = at_most(take_items(left, leaves=leaves), stood)
     if not taken:
         return None
     summary = STOOD_STILL(seconds=seconds(stood))
+    evidence = [Evidence.of(why(), seconds(stood), "s", window.driver_pid)]
     return Claim(Cause.CPU_CONTENTION, taken, summary, [summary], evidence)
 
 

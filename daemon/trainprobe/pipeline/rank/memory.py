@@ -21,9 +21,8 @@ class MemoryState:
     processes: dict[int, ProcessSample] = field(default_factory=dict)
     pss_peak: int | None = None
     read_ns: int = 0  # the latest reading
-    shm_peak: int | None = None  # what they have open of it; what they map, as CUDA does, where they never open any
-    held_peak: int = 0
-    mapped_peak: int = 0
+    held_peak: int = 0  # of shared memory what they have open …
+    mapped_peak: int | None = None  # … and what they map, as CUDA does
     worker_pss: int | None = None  # of one worker without shared memory, the largest mean
     worker_private: int | None = None  # of one worker what it shares with nobody, the largest mean
     taken_peak: int | None = None
@@ -63,8 +62,7 @@ class MemoryState:
         pss, shm = self.summed("pss_bytes"), self.summed("shm_bytes")
         if shm is not None:
             self.held_peak = max(self.held_peak, self.summed("shm_held_bytes") or 0)
-            self.mapped_peak = max(self.mapped_peak, shm)
-            self.shm_peak = self.held_peak or self.mapped_peak
+            self.mapped_peak = max(self.mapped_peak or 0, shm)
         if pss is not None:
             self.pss_peak = max(self.pss_peak or 0, self.proportional() or 0)
         if pss is not None and (old_ns := self._read_after_ns(started_ns)) is not None and old_ns >= 0:
@@ -74,6 +72,11 @@ class MemoryState:
                 self.taken_workers, self.taken_peak = self.workers.count, None
             self.taken_peak = max(self.taken_peak or 0, taken)
         self._read_workers()
+
+    @property
+    def shm_peak(self) -> int | None:
+        """What they map counts where they never open any; None: not read."""
+        return self.held_peak or self.mapped_peak
 
     def summed(self, name: str) -> int | None:
         """A field of ProcessSample over all live processes of the rank; None where none is known."""

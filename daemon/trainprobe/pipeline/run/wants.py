@@ -12,11 +12,12 @@ from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Leaf, Region, cell
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import WrittenFile
 from trainprobe.model.step_deadline import Armed
+from trainprobe.pipeline.rank.open_step import QUIET
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.run.state import RunState
 
@@ -29,7 +30,6 @@ OFTEN, SELDOM, WORKERS_OFTEN = 4, 6, 6
 SEEMINGLY_IDLE = 4  # workers that are asked for their stacks
 CROWDED, LOCKED = 0.15, 0.3
 """Part of a driver's time in the run queue, and of its steps in waits for workers."""
-_NO_GRAD = tuple(cell(Region.NO_GRAD, leaf) for leaf in Leaf)
 WAITS = frozenset({Leaf.LOCK, Leaf.POLL, Leaf.SOCKET})
 """A driver in one of these waits for another thread, whose stack explains more."""
 LEFT_NS = 10 * NS
@@ -116,7 +116,7 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
 
 def _quiet_ns(rank: RankState, sample: ThreadSample) -> int:
     """With gradients off in the open step."""
-    return sum(sample.cells[place] - rank.ledger.cells[place] for place in _NO_GRAD)
+    return sum(sample.cells[place] - rank.ledger.cells[place] for place in QUIET)
 
 
 def _hidden(rank: RankState) -> int | None:
