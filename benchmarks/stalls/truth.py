@@ -130,6 +130,8 @@ def limit(truth: Truth) -> float:
 
 COMPUTED = frozenset({"cpu_bound", "gc_pause"})
 """Planted as computing for so long by the clock: what of it was waiting for a processor is not theirs."""
+RUNNING = COMPUTED | {"drift"}
+"""Planted as computing: what the driver did not run for in it was taken from it."""
 ECHO = 200_000_000
 """Nanoseconds for which an act from outside may be felt after it: a period of the quota, a queue that empties."""
 BESIDE = 8
@@ -218,14 +220,17 @@ def queued_seconds(truth: Truth, start: float | None = None, end: float | None =
 
 
 def stolen_seconds(truth: Truth, start: float | None = None, end: float | None = None) -> float:
-    """Seconds of steps in which nothing was planted, between two UNIX times, in which the driver neither ran, nor was
-    runnable, nor waited for its batch, beyond what is ordinary: its processor did not run. A hypervisor took it."""
-    planted = {one.step for one in truth.planted}
+    """Seconds of steps between two UNIX times in which the driver neither ran, nor was runnable, nor waited for its
+    batch or in what was planted, beyond what is ordinary: its processor did not run. A hypervisor took it."""
+    waited: Counter[int] = Counter()
+    for one in truth.planted:
+        if one.cause not in RUNNING:
+            waited[one.step] += one.end - one.begin
     rests: list[tuple[Iteration, int]] = []
     for before, i in pairwise(truth.iterations):
         rest = _blocked_ns(before, i)
-        if rest is not None and i.step not in planted:
-            rests.append((i, rest))
+        if rest is not None:
+            rests.append((i, rest - waited[i.step]))
     usual = median(rest for _, rest in rests) if rests else 0
     within = [
         rest

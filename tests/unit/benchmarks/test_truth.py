@@ -105,3 +105,17 @@ def test_what_a_hypervisor_took_is_neither_run_nor_queued_nor_waited_for() -> No
     at = 1_700_000_001.0
     assert truth.stolen_seconds(told, at, at + 0.1) == pytest.approx(0.08, abs=0.001)
     assert truth.stolen_seconds(told, at + 0.5, at + 0.9) == 0.0
+
+
+def test_where_every_step_holds_what_was_planted_a_hypervisor_takes_from_them_too() -> None:
+    """As with the drift: 10 ms of computing in each step; in one of them the driver ran 70 ms less than the clock."""
+    lengths = [60] * 20 + [130] + [60] * 20
+    lines, ran = [json.loads(line) for line in rows(lengths)], 0
+    for line in lines[1:]:
+        ran += 59 * MS
+        line |= {"ran": ran, "queued": 0, "fetch_unblocked": MS}
+    ends = [sum(lengths[: step + 1]) for step in range(len(lengths))]
+    computed = [planted("drift", end - 10, end, step) for step, end in enumerate(ends)]
+    assert truth.stolen_seconds(truth.read([*map(json.dumps, lines), *computed])) == pytest.approx(0.07, abs=0.001)
+    slept = [planted("storage", end - 10, end, step) for step, end in enumerate(ends)]
+    assert truth.stolen_seconds(truth.read([*map(json.dumps, lines), *slept])) == pytest.approx(0.07, abs=0.001)
