@@ -5,20 +5,24 @@ from __future__ import annotations
 import argparse
 import gettext
 import re
+from collections.abc import Iterator
 
 import pytest
 
 import trainprobe_exporters.cli
 from trainprobe.cli import HIDDEN, VERBS, cells, main
 from trainprobe.text.command_line import spoken_in
+from trainprobe_exporters.console import speak
 
 COMMAND = re.compile(r"`[^`]*`|\{[^}]*\}|\b(?:trainprobe|systemctl|sudo|ssh|curl)(?: [!-~]+)*")
 SENTENCE = re.compile(r"(?:\b[A-Za-z]?[a-z']+[,;:.]? ){2,}[a-z]{2,}\b")
 
 
 @pytest.fixture(autouse=True)
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("COLUMNS", "80")
+    yield
+    speak("en")  # the exporter's language is the process's
 
 
 def help_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
