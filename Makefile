@@ -91,7 +91,7 @@ text: $(STAMP) ## bring the translations up to date with the sources (what is ne
 	@mkdir -p build
 	@PYTHONPATH=daemon:. $(BIN)/pybabel --quiet extract -F babel.cfg -k template:1c,2 -k counted:2,3 -k say -k saying \
 	    -k labelled -k word --omit-header --no-location --sort-output -o build/trainprobe.pot daemon exporters
-	@$(BIN)/pybabel --quiet update -D trainprobe -i build/trainprobe.pot -d $(LOCALE) -l zh --width 120 \
+	@$(BIN)/pybabel --quiet update -D trainprobe -i build/trainprobe.pot -d $(LOCALE) --width 120 \
 	    --no-fuzzy-matching --ignore-obsolete --omit-header --ignore-pot-creation-date
 
 types: $(STAMP) ## mypy --strict

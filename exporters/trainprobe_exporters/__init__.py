@@ -1,1 +1,2 @@
-"""trainprobe_exporters: what the probe publishes, told to Prometheus over HTTP, with no rights of its own."""
+"""trainprobe_exporters: what the probe publishes, told to Prometheus and browsers over HTTP and to
+Grafana as annotations, with no rights of its own."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any
 
 from trainprobe.causes.registry import DECLARED
@@ -16,6 +17,7 @@ LISTED = 200
 HEALTHY_LOST = 0.02
 FIRST = ("worker_death", "shm_exhaustion", "fd_exhaustion")
 SHARE = 1e-6  # of the wall time, that sums may differ by: floats
+THREE_DIGITS, THREE_PLACES = 0.01, 0.001  # as `alike` of model/message.py takes figures for the same
 ROUND = 0.0051  # seconds: two decimals
 COSTS_NOTHING, DEAR = 0.01, 0.03  # of the wall time
 PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
@@ -153,12 +155,37 @@ def _stalls(rank: Json) -> Iterator[str]:
             yield f"{name} goes on, and the rank has ended: {rank['exit']['reason']}"
         if stall["end"] is not None and stall["end"] < stall["start"]:
             yield f"{name} ends before it starts"
+    yield from _rhythms(rank)
     booked = rank["counters"]["stall_seconds"]
     found = {one["cause"]: one["seconds"] for one in rank["bottlenecks"]}
     for cause in {*booked, *found, *rank["lost"]}:
         both, lost = booked.get(cause, 0.0) + found.get(cause, 0.0), rank["lost"].get(cause, 0.0)
         if abs(both - lost) > SHARE * max(1.0, wall):
             yield f"{cause}: {both:.6f} s in stalls and ordinary steps, {lost:.6f} s lost"
+
+
+def _rhythms(rank: Json) -> Iterator[str]:
+    """What is said of one occurrence is the median of the listed stalls, or the mean of the counted saves. A sentence
+    stays while what it says hardly changes."""
+    stalls, wall = rank["stalls"], rank["wall_seconds"]
+    for stall in stalls:
+        cause, rhythm = stall["cause"], (stall["message"] or {"params": {}})["params"].get("rhythm")
+        if not isinstance(rhythm, Mapping):
+            continue
+        told, lost = rhythm["params"]["seconds"], rank["lost"].get(cause, 0.0)
+        if abs(rhythm["params"]["share"] * wall - lost) > THREE_DIGITS * lost + THREE_PLACES * wall:
+            yield f"{cause}: {rhythm['params']['share']:.4f} of {wall:.3f} s are not {lost:.3f} s"
+        same = [one["shares"].get(cause, one["seconds"]) for one in stalls if one["cause"] == cause and one["end"]]
+        saves = rank["counters"]["saves"]
+        if (
+            rhythm["id"] == "stall.of_saves"
+            and saves
+            and abs(told * saves - lost) > THREE_DIGITS * lost + THREE_PLACES * saves
+        ):
+            yield f"{cause}: {saves} saves of {told:.3f} s on average are not {lost:.3f} s"
+        whole = len(stalls) == rank["totals"]["stalls"] and all(one["end"] for one in stalls)
+        if rhythm["id"] == "stall.rhythm" and whole and abs(told - median(same)) > THREE_DIGITS * told + THREE_PLACES:
+            yield f"{cause}: the median of {same} is not {told:.6f} s"
 
 
 def _bottlenecks(rank: Json) -> Iterator[str]:
@@ -272,7 +299,7 @@ def _intervals(rank: Json, advice: Json, costs: Mapping[str, str]) -> Iterator[s
                     said[name] |= {str(better)} if cause == item["cause"] else set()
     reasons = {setting["name"]: setting["reason"] for setting in advice["settings"]}
     for name, values in said.items():
-        if values and "no step waited" in reasons.get(name, ""):
+        if values and "hardly a stall" in reasons.get(name, ""):
             yield f"{name}: {reasons[name]!r}, and the report says {sorted(values)}"
         dear = rank["lost"].get(costs.get(name, ""), 0.0) > DEAR * rank["wall_seconds"]
         if values and dear and proposed.get(name) is None:

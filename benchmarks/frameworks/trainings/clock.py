@@ -78,10 +78,15 @@ class Job:
         self.truth.iteration(self.steps - 1, self._mark, self._stepping, end, self._fetch)
         self._mark, self._fetch = end, 0
 
-    def stepped(self) -> None:
-        """An iteration of a framework without torch's optimisers ends here."""
-        self._before()
-        self.iterated()
+    def counted(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """``step``, each call of which begins the step of an optimiser that is not torch's."""
+
+        @functools.wraps(step)
+        def begun(*args: Any, **kwargs: Any) -> Any:
+            self._before()
+            return step(*args, **kwargs)
+
+        return begun
 
     def faults(self, model: nn.Module) -> None:
         """What the plan has for the step that was just taken. A framework's callback asks for it."""

@@ -9,6 +9,7 @@ os.environ["KERAS_BACKEND"] = "torch"
 from typing import Any
 
 import keras
+import torch
 from clock import Job
 from samples import CLASSES, FEATURES
 from torch.utils.data import DataLoader
@@ -20,7 +21,7 @@ class Faults(keras.callbacks.Callback):  # type: ignore[misc]
         self.job = job
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.job.stepped()
+        self.job.iterated()
         self.job.faults(self.model)
 
 
@@ -37,6 +38,7 @@ def main() -> None:
         callbacks.append(keras.callbacks.ModelCheckpoint("{batch}.keras", save_freq=plan["save_every"]))
         callbacks[-1]._save_model = job.clocked(callbacks[-1]._save_model, "checkpoint")
     loader = DataLoader(job.samples(), batch_size=plan["batch"], num_workers=plan["workers"])
+    torch.Tensor.backward = job.counted(torch.Tensor.backward)  # type: ignore[method-assign]
     model.fit(loader, epochs=1, verbose=0, callbacks=callbacks)
 
 

@@ -1,1 +1,1 @@
-"""Advice with this run's numbers: arithmetic, no generalities."""
+"""The arithmetic behind the advice of `causes` and of `trainprobe advise`, and behind the comparison of two runs."""

@@ -31,6 +31,8 @@ OF_ITERATIONS = template("advice.of_iterations", " for the handler's Events.ITER
 WITH_UNIT = template("advice.with_unit", ', a number with its unit: batches are "ba"')()
 IN_EPOCHS = template("advice.in_epochs", ", which counts epochs")()
 IN_ENVIRONMENT = template("advice.in_environment", ", which counts steps of the environment")()
+LAST_ONLY = template("advice.last_only", ", which saves behind the last epoch only")()
+WITH_GPU = template("advice.with_gpu", "; it takes 0 where there is no GPU")()
 IN_ROLLOUTS = template("advice.in_rollouts", ", which counts rollouts")()
 
 
@@ -43,7 +45,7 @@ class Named:
 
     @property
     def counts_steps(self) -> bool:
-        return self.note not in (IN_EPOCHS, IN_ENVIRONMENT, IN_ROLLOUTS, WITH_UNIT)
+        return self.note not in (IN_EPOCHS, IN_ENVIRONMENT, IN_ROLLOUTS, WITH_UNIT, LAST_ONLY)
 
 
 _TORCH = {
@@ -85,7 +87,7 @@ SETTINGS: Mapping[str, Mapping[Subject, Named]] = {
         Subject.LOG: Named("log_config.interval"),
         Subject.WORKERS: Named("workers_per_gpu"),
     },
-    "ultralytics": {Subject.SAVE: Named("save_period", IN_EPOCHS), Subject.WORKERS: Named("workers")},
+    "ultralytics": {Subject.SAVE: Named("save=False", LAST_ONLY), Subject.WORKERS: Named("workers", WITH_GPU)},
     "keras": {
         Subject.SAVE: Named("save_freq"),
         Subject.EVALUATE: Named("validation_freq", IN_EPOCHS),
@@ -139,6 +141,12 @@ SETTINGS: Mapping[str, Mapping[Subject, Named]] = {
 def name_of(framework: str | None, subject: Subject) -> str:
     """What torch's DataLoader, or the framework, calls a setting of the loader."""
     return SETTINGS.get(framework or "", {}).get(subject, _TORCH[subject]).name
+
+
+def is_noted(framework: str | None, subject: Subject) -> bool:
+    """Whether something belongs to the value of the framework's setting."""
+    own = SETTINGS.get(framework or "", {}).get(subject)
+    return own is not None and own.note is not None
 
 
 def setting(framework: str | None, subject: Subject, value: object = None) -> Message | None:

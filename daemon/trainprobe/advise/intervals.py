@@ -31,6 +31,9 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
     if waited and not lost:
         reason = saying("the training waited {seconds} for them: that is little", seconds=seconds(waited))
         return ProposedSetting(name, saying("{saves:# save|# saves}", saves=rank.totals.saves), None, 0.0, reason)
+    if not number and not lost:
+        reason = saying("no save was seen: what ends the run early takes all of its work")
+        return ProposedSetting(name, saying("none seen"), None, 0.0, reason)
     if not number or not lost:
         return ProposedSetting(name, saying("no save was waited for"), None, 0.0, saying("saving costs nothing here"))
     share = lost / rank.wall_seconds if rank.wall_seconds else 0.0

@@ -233,7 +233,7 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
         )
     late = [stall.seconds for stall in facts.stalls(*queue.CAUSES)]
     if not late or facts.stalled(*queue.CAUSES) < facts.worth:
-        return ProposedSetting(word("prefetch_factor"), now, None, 0.0, saying("no step waited for one slow batch"))
+        return ProposedSetting(word("prefetch_factor"), now, None, 0.0, saying("hardly a stall was for one slow batch"))
     if not load.keeps_up:
         return ProposedSetting(
             word("prefetch_factor"), now, None, 0.0,

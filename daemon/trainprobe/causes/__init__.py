@@ -1,1 +1,1 @@
-"""Judgement: from one interval's excess over an ordinary step to the causes that own it."""
+"""Judgement: from one interval's excess over an ordinary step, from limits and from a whole run to causes."""

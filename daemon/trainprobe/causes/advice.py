@@ -56,7 +56,7 @@ class AdviceInput:
 
     share: float = 0.0  # of the run, lost to the cause
     repeated: float = 1.0  # of the run: without what comes once in it, as its start
-    each: float = 0.0  # seconds of one occurrence, median
+    each: float = 0.0  # seconds of one occurrence, median; of saves the mean, with those in ordinary steps
     every: int | None = None  # steps between occurrences
     apart: float | None = None  # the same on average; also of saves and lines of a log without a rhythm
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock

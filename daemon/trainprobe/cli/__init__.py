@@ -1,4 +1,5 @@
-"""The program: `trainprobe VERB …`. One module per verb; each builds what it needs and returns an exit code."""
+"""The program: `trainprobe VERB …`. A module for each of `VERBS` builds what it needs and returns an exit code; the
+others are what these share."""
 
 from __future__ import annotations
 

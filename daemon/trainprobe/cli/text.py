@@ -19,6 +19,7 @@ MOST_LOST = word("{share} lost: {lost} of {wall}, most to {cause} ({most})")
 LARGEST_LOST = word("{share} lost: {lost} of {wall}, the largest part to {cause} ({most})")
 ALL_LOST = word("{share} lost: {lost} of {wall}, all to {cause}")
 PART_LOST = word("{share} lost: {lost} of {wall}, {others_most} of it to {others}, {most} to {cause}")
+WORTH_A_LINE = 0.02  # of the run: what a run that did not end by itself lost beside that
 SHARE_AFTER = 20.0  # seconds behind the start: of less, the looks that follow it make no rate
 LIVE_WIDTH = 79  # columns of the line that `run` shows
 
@@ -86,29 +87,35 @@ def _verdict(rank: Rank, style: Style) -> Iterator[str]:
     verdict = rank.verdict
     look = LOOK.get(verdict.kind, "yellow")
     summary = verdict.summary
-    lost = sum(rank.lost.values())
     if verdict.kind == "none":
         yield from style.painted(
             summary or style.say("nothing stands out"), "bold", look if rank.steps.count else "yellow"
         )
         return
     if verdict.kind == "end":
-        headline = (
-            style.say("ENDED by {cause}", cause=style.cause(verdict.cause)) if verdict.cause else style.say("ENDED")
-        )
-    else:
-        (most, ns), own = _most_lost(rank), verdict.cause if verdict.cause in rank.lost else None
-        of_it = rank.lost.get(own or most, verdict.seconds)
-        all_, mine = seconds(lost), seconds(of_it)
-        made = MOST_LOST if of_it > lost / 2 else LARGEST_LOST
-        headline = style.say(
-            PART_LOST if own not in (most, None) else ALL_LOST if mine == all_ else made,
-            share=percent(_share(lost, rank)), lost=all_, wall=seconds(rank.wall_seconds),
-            cause=style.cause(own or most or verdict.cause or ""), most=mine,
-            others=style.cause(most), others_most=seconds(ns),
-        )  # fmt: skip
-    yield from style.painted(headline, "bold", look)
+        ended = style.say("ENDED by {cause}", cause=style.cause(verdict.cause)) if verdict.cause else style.say("ENDED")
+        yield from style.painted(ended, "bold", look)
+        yield from style.wrapped(summary)
+        if _share(sum(rank.lost.values()), rank) >= WORTH_A_LINE:
+            yield from style.wrapped(_lost(rank, style))
+        return
+    yield from style.painted(_lost(rank, style), "bold", look)
     yield from style.wrapped(summary)
+
+
+def _lost(rank: Rank, style: Style) -> str:
+    """How much is lost, and most of it to what."""
+    lost, cause = sum(rank.lost.values()), rank.verdict.cause
+    (most, ns), own = _most_lost(rank), cause if cause in rank.lost else None
+    of_it = rank.lost.get(own or most, rank.verdict.seconds)
+    all_, mine = seconds(lost), seconds(of_it)
+    made = MOST_LOST if of_it > lost / 2 else LARGEST_LOST
+    return style.say(
+        PART_LOST if own not in (most, None) else ALL_LOST if mine == all_ else made,
+        share=percent(_share(lost, rank)), lost=all_, wall=seconds(rank.wall_seconds),
+        cause=style.cause(own or most or cause or ""), most=mine,
+        others=style.cause(most), others_most=seconds(ns),
+    )  # fmt: skip
 
 
 def _share(value: float, rank: Rank) -> float:

@@ -1,1 +1,1 @@
-"""The configuration files: what may stand in them, what was wrong with one, and reading it."""
+"""The configuration files of both programs: what may stand in them, what was wrong with one, and reading it."""

@@ -1,1 +1,1 @@
-"""Pure functions from the kernel's counts to states, steps, saves and workers."""
+"""From counts and samples to states, steps, saves and workers: functions, and accumulators that do no I/O."""

@@ -288,6 +288,12 @@ def test_workers_that_were_started_again_at_no_cost_are_not_denied() -> None:
     assert str(told.reason) == "10 workers were started, 2 at most at once: no step was late for one that was new"
 
 
+def test_where_nothing_is_saved_that_is_no_setting_to_be_left() -> None:
+    told = settings(a_rank())["checkpoint interval"]
+    assert told.proposed is None
+    assert str(told.reason) == "no save was seen: what ends the run early takes all of its work"
+
+
 def test_checkpoints_take_one_per_cent_then() -> None:
     rank = a_rank()
     rank.stalls = [stall("checkpoint", 6.0, n * 100, 100) for n in range(1, 6)]

@@ -136,6 +136,8 @@ def test_the_frameworks_setting_stands_behind_what_recurs() -> None:
 
 def test_the_loaders_settings_have_the_frameworks_names() -> None:
     assert advice(Cause.DATA_INLINE, AdviceInput(framework="mmcv"))[0].startswith("workers_per_gpu=1 in the DataLoader")
+    noted = advice(Cause.DATA_INLINE, AdviceInput(framework="ultralytics"))[0]
+    assert noted.startswith("workers=1 in the DataLoader (ultralytics: workers=1; it takes 0 where there is no GPU): ")
     ahead = AdviceInput(fetching=True, ahead=Ahead(6, 0.9))
     assert advice(Cause.DATA_CPU, ahead)[0].startswith("prefetch_factor=6: batches made ahead save 90.0 %")
 
@@ -175,9 +177,6 @@ def test_an_interval_longer_than_the_run_is_for_a_longer_one() -> None:
         "every 910 steps instead of every 52: 1 % of a longer run, not 15.0 %" in advice(Cause.CPU_BOUND, recurring)[-1]
     )
     assert ": 1 % of the run, not" in advice(Cause.CPU_BOUND, replace(recurring, steps=910))[-1]
-
-
-EXPLAINS = ("a", "an", "the", "no", "somebody", "something", "it")
 
 
 EXPLAINS = ("a", "an", "the", "no", "somebody", "something", "it")

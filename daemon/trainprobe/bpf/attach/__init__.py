@@ -1,1 +1,1 @@
-"""Where programs are attached: system calls, marks of libtorch and CUDA, and who may ask for them."""
+"""Where programs are attached: system calls, marks of libtorch and CUDA; who may ask for them, and for a ledger."""

@@ -1,1 +1,1 @@
-"""What runs out: one rule per file, from a rank's situation to notices."""
+"""What runs out, breaks or is left behind: one rule per file, from a rank's situation to notices."""

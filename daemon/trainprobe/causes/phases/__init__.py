@@ -1,1 +1,1 @@
-"""Phases: time that is not lost. One per file."""
+"""Phases that have messages or a rule of their own: time that is not lost. One per file."""

@@ -1,1 +1,1 @@
-"""Rules that claim for several causes, or return time to the training: no cause is theirs alone."""
+"""Rules, not helpers: they claim for several causes, or return time to the training: no cause is theirs alone."""

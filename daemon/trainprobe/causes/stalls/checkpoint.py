@@ -52,9 +52,9 @@ GOES_ON = template(
 )
 WHO_WROTE = template("checkpoint.who_wrote", "{who} wrote {path}")
 
-IN_CALLS = template("checkpoint.in_calls", "training thread in the checkpoint's system calls")
+IN_CALLS = template("checkpoint.in_calls", "training thread in the checkpoint's system calls and the gaps between them")
 SERIALIZING = template(
-    "checkpoint.serializing", "training thread on the CPU between these calls and before the first one"
+    "checkpoint.serializing", "training thread on the CPU before the first of them, and in longer gaps"
 )
 COPIED = template("checkpoint.copied", "of it the training thread waited for copies from the GPU")
 REMOVING_SECONDS = template("checkpoint.removing_seconds", "time to remove it")

@@ -11,7 +11,9 @@ from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
 
-SUMMARY = template("data_cpu.summary", "workers spent {seconds:seconds} of CPU on the batch it waited for")
+SUMMARY = template(
+    "data_cpu.summary", "workers spent {seconds:seconds} more CPU than usual while it waited for its batch"
+)
 IN_ALL = template("data_cpu.in_all", "workers spent {seconds:seconds} of CPU on the batches of all ordinary steps")
 CPU_IN = template("data_cpu.cpu_in", "workers spent {seconds:seconds} of CPU on the batch it waited for, in {where}")
 ON_CPU = template("data_cpu.on_cpu", "workers on the CPU")
@@ -44,12 +46,13 @@ def claim(window: Window, left: Items) -> Claim | None:
 CHEAPER_SAMPLES = template(
     "data_cpu.advice.cheaper_samples",
     "a batch costs a worker {each:seconds}: more workers would share the same {cpus} CPUs; make the samples "
-    "cheaper (decode, resize, cache)",
+    "cheaper{where} (decode, resize, cache)",
 )
+CHEAPER = template("data_cpu.advice.cheaper", "make what the workers compute cheaper{where} (decode, resize, cache)")
 CROWDED = template(
     "data_cpu.advice.crowded",
     "end or move the other programs, which use {others:.1f} of the {cpus} CPUs, then add workers: a batch costs a "
-    "worker {each:seconds}; or make the samples cheaper (decode, resize, cache)",
+    "worker {each:seconds}; or make the samples cheaper{where} (decode, resize, cache)",
 )
 DEAREST = template(
     "data_cpu.advice.dearest",
@@ -63,11 +66,13 @@ NO_LOADER = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    load = f.loader
+    load, where = f.loader, IN_FRAME(frame=f.line) if f.where is not None else None
     if load is not None and load.workers and not load.keeps_up:  # all batches are dear: none are made ahead
-        crowded = CROWDED(others=load.others, cpus=load.cpus, each=load.each)  # there is room once they are gone
-        return more_workers(f) or [crowded if load.crowded else CHEAPER_SAMPLES(each=load.each, cpus=load.cpus)]
-    where = IN_FRAME(frame=f.line) if f.where is not None else None
+        if more := more_workers(f):
+            return [*more, CHEAPER(where=where)] if where is not None else more
+        if load.crowded:  # there is room once they are gone
+            return [CROWDED(others=load.others, cpus=load.cpus, each=load.each, where=where)]
+        return [CHEAPER_SAMPLES(each=load.each, cpus=load.cpus, where=where)]
     return with_made_ahead(f, DEAREST(where=where) if f.fetching else NO_LOADER(where=where))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainprobe.advise.frameworks import Subject, name_of
+from trainprobe.advise.frameworks import Subject, is_noted, name_of
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.advice import AdviceInput, in_brackets
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
@@ -41,7 +41,7 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 USE_WORKERS = template(
     "data_inline.advice.use_workers",
-    "{setting}={workers} in the DataLoader: the loading, {share:percent} of the run, then runs beside the step",
+    "{setting}={workers} in the DataLoader{noted}: the loading, {share:percent} of the run, then runs beside the step",
 )
 
 
@@ -55,7 +55,9 @@ LOAD_LESS = template(
 def _advice(f: AdviceInput) -> list[Message]:
     if f.best_workers == 0:
         return [LOAD_LESS()]
-    return [USE_WORKERS(setting=name_of(f.framework, Subject.WORKERS), workers=f.best_workers or 1, share=f.share)]
+    name, workers = name_of(f.framework, Subject.WORKERS), f.best_workers or 1
+    noted = in_brackets(f, Subject.WORKERS, workers) if is_noted(f.framework, Subject.WORKERS) else None
+    return [USE_WORKERS(setting=name, workers=workers, noted=noted, share=f.share)]
 
 
 SPEC = CauseSpec(

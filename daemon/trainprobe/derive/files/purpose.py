@@ -1,4 +1,4 @@
-"""The class of a written file: checkpoint, log or other. Size and way of writing decide; a name raises confidence."""
+"""The class of a written file: checkpoint, log or other. A name that tells it decides, else size and way of writing."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Devices, quotas and clocks of the host and of its GPUs."""
+"""Devices, CPU quotas and clocks of the host and of its GPUs."""

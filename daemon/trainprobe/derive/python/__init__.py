@@ -1,1 +1,1 @@
-"""Python stacks: frameworks, compilers, code lines."""
+"""Python stacks of drivers and workers: frameworks, compilers, code lines."""

@@ -1,1 +1,1 @@
-"""One rank: what was seen of it, in a handful of states; functions that judge its steps; a snapshot for reports."""
+"""One rank, a training loop: what was seen of it, in a few states; what judges its steps; a snapshot for reports."""

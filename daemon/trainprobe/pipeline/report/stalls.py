@@ -16,7 +16,7 @@ from trainprobe.advise.numbers import repeated
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
-from trainprobe.derive.average import median
+from trainprobe.derive.average import mean, median
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared, waits_for_work
 from trainprobe.model.cause import Cause, Phase
 from trainprobe.model.message import Message, Template, alike, template, texts
@@ -31,6 +31,7 @@ from trainprobe.pipeline.stalls import StallEntry
 
 LONGEST = template("stall.longest", ", in the longest of {steps} steps")
 RHYTHM = template("stall.rhythm", "; {every}, median {seconds:seconds}, {share:percent} of the run")
+OF_SAVES = template("stall.of_saves", "; {every}, on average {seconds:seconds}, {share:percent} of the run")
 EVERY_STEPS = template("stall.every_steps", "{steps:every step|every # steps}")
 EVERY_SECONDS = template("stall.every_seconds", "every {seconds:span}")
 IN_LINE = template("bottleneck.in_line", "{what}, in {where}")
@@ -42,7 +43,7 @@ class _OfCause:
     """What the closed stalls of a cause were like."""
 
     count: int
-    each: float  # seconds, median
+    each: float  # seconds, median; of saves the mean
     largest: StallEntry
     seen: Sequence[Evidence]
     where: Where | None
@@ -58,7 +59,8 @@ def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
     return {
         cause: _OfCause(
             len(mine),
-            median([e.shares.get(cause, e.ns) for e in mine]) / NS,  # with another cause beside it a stall lasts longer
+            # With another cause beside it a stall lasts longer.
+            (mean if cause is Cause.CHECKPOINT else median)([e.shares.get(cause, e.ns) for e in mine]) / NS,
             max(mine, key=_ns),
             tuple(chain.from_iterable([e.evidence for e in mine])),
             _shared(cause, mine),
@@ -190,7 +192,8 @@ class _Common:
         rhythm, in_line, where = None, SPECS[cause].in_line, fact.line
         if fact.period:
             every = EVERY_STEPS(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period)
-            rhythm = RHYTHM(every=every, seconds=fact.each, share=fact.share)
+            made = OF_SAVES if cause is Cause.CHECKPOINT else RHYTHM
+            rhythm = made(every=every, seconds=fact.each, share=fact.share)
         advice = facts.advice(cause)
         line = None
         if in_line is not None and in_line is not LINE_AND and where is not None:

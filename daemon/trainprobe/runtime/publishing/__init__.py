@@ -1,1 +1,1 @@
-"""What other processes read: reports, recordings, the run directory."""
+"""What other processes read: reports, recordings (and their replay), the run directory."""

@@ -1,1 +1,1 @@
-"""`run` and `attach`: the caller's half, its child command and the root half."""
+"""One session of `run` or `attach`: the caller's half, its child command and the root half."""
