@@ -113,7 +113,7 @@ TRAININGS = {
         ("ultralytics",),
         ("saves", "callback"),
         {"steps": 120, "batch": 8},
-        settings={"saves": "save_period"},
+        settings={"saves": "save=False"},
         ends=("finished",),
         saves=(20, 20),
         inline=True,  # on a CPU
