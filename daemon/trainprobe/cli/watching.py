@@ -105,7 +105,7 @@ class WatchSetup:
             self.tell_failure(session.failure)
             return False
         try:
-            print(text, file=sys.stderr, flush=True)
+            print("", text, sep="\n", file=sys.stderr, flush=True)  # apart from what the training printed
         except BrokenPipeError:  # `… 2>&1 | head`: the reader has seen enough; the command's exit code is still told
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as we live
         if self.output is not None:

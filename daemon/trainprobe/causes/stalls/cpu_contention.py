@@ -28,8 +28,8 @@ from trainprobe.model.report import Evidence
 from trainprobe.model.sample import RivalSample
 
 SUMMARY = template("cpu_contention.summary", "runnable without a CPU for {seconds:seconds}{who}")
-ONE_OTHER = template("cpu_contention.one_other", ": {name} ({pid})")
-OTHERS = template("cpu_contention.others", ": {name} ({pid}) and others")
+ONE_OTHER = template("cpu_contention.one_other", " beside {name} ({pid}), which is not this training's")
+OTHERS = template("cpu_contention.others", " beside {name} ({pid}) and others, which are not this training's")
 WAITS = template("cpu_contention.waits", "training thread waits for a CPU")
 AFFINITY = template("cpu_contention.affinity", "its affinity leaves it {own} of {all} processors")
 SHARED = template(
