@@ -117,7 +117,9 @@ def unsure(rank: Rank, memory: MemoryDemand) -> Iterator[Saying]:
             "longer",
             made=made, enough=REMEMBERED,
         )  # fmt: skip
-    points = [value for value in rank.samples.pss_bytes if value is not None]
+    begun = max((span.end or 0.0 for span in rank.phases if span.phase == "startup"), default=0.0)  # it grows at first
+    readings = zip(rank.samples.time, rank.samples.pss_bytes)
+    points = [value for time, value in readings if value is not None and time >= begun]
     half = len(points) // 2
     if half and max(points[half:]) > GROWTH * (before := max(points[:half])):
         yield saying(

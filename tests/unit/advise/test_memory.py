@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.advise.test_settings import MB, a_rank
 from trainprobe.advise.memory import Taken, measured, others, unsure
-from trainprobe.model.report import Memory, Rank
+from trainprobe.model.report import Memory, PhaseSpan, Rank
 
 BATCH = 10 * MB
 
@@ -74,10 +74,14 @@ def test_why_it_may_be_wrong() -> None:
         "each worker has made 100 batches: it may grow until it has made 128; watch it for longer"
     ]
     growing = told()
+    growing.samples.time = [1.0, 2.0, 3.0, 4.0, 5.0]
     growing.samples.pss_bytes = [None, 500 * MB, 600 * MB, 700 * MB, 800 * MB]
     assert reasons(growing) == [
         "memory still grew when it was last looked at, from 600 MB to 800 MB: all of this becomes more"
     ]
+    growing.phases = [PhaseSpan("startup", 0.5, 4.0)]
+    growing.samples.pss_bytes = [7 * MB, 90 * MB, 600 * MB, 800 * MB, 800 * MB]
+    assert reasons(growing) == [], "what it takes at first is no growth"
     assert reasons(told(read_after_seconds=2.0)) == [
         "these figures may be too low: memory was last read 2.00 s after the workers were started"
     ]
