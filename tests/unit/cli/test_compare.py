@@ -154,7 +154,7 @@ def test_a_wait_is_told_by_itself_and_a_slower_disk_as_that(tmp_path: Path, caps
     assert lines[2].startswith("On the whole B is 0 % slower")
     assert "writing files (logging): 3.00 ms longer a step in B, in as many calls and bytes: the disk was" in lines[3]
     assert main(["compare", "--lang", "zh", files[1], files[0]]) == 0
-    assert "B 每步少等待 3.00 ms：写文件 (other)，占 A 的 6.7 %。" in capsys.readouterr().out
+    assert "B 每步少等待 3.00 ms：写文件 (other)，差值相当于 A 用时的 6.7 %。" in capsys.readouterr().out
     assert main(["compare", "--json", *files]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["told"], told["waits_told"]) == (False, True)
