@@ -203,7 +203,8 @@ class Queries(Lines):
 
     @property
     def report_age(self) -> str:
-        return f"time() - max by (instance) (trainprobe_report_timestamp_seconds{self.scope.host()})"
+        told = f"trainprobe_report_timestamp_seconds{self.scope.host()}"
+        return f"max by (instance) (timestamp({told}) - {told})"  # as old as it was when it was scraped
 
     # Parts.
 

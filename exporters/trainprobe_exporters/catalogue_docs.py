@@ -40,7 +40,7 @@ Names, types and labels are public.
 - **`run` is bounded**: {bounds}. The rest counts as `run="other", rank="other"`, with plain counters only; that sum
   never falls. A free place goes to the run that has waited longest. Exclude `run="other"` from maxima over ranks.
 - **A run's series stay {linger} s after its end** (`run_linger_seconds`), flags at 0; those marked *leaves* go at
-  once. The same holds for all runs when the daemon stops publishing, but flags go too;
+  once. The same holds for all runs when the daemon stops publishing, but flags go too, and so do the host's gauges;
   `trainprobe_source_up{{source="daemon"}}` is 0.
 - **No label has a pid or a path**, nor a command or user without `privacy.labels`. Values have at most 128
   characters; unprintable ones are U+FFFD.

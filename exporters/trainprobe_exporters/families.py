@@ -21,6 +21,7 @@ MAX_RANKS_PER_RUN = 64
 MAX_RANKS = 256
 MAX_VANISHED = 256  # ranks whose accounts are kept in case they come back: a report too large leaves some out
 RUN_LINGER_SECONDS = 300.0
+AGE = BY_NAME[PREFIX + "report_timestamp_seconds"]
 
 _Series = tuple[str, str, str, tuple[str, ...]]  # run, rank, metric, further labels
 
@@ -96,8 +97,8 @@ class SeriesTable:
     def families(self, now: float, *, fresh: bool, own: Iterable[Reading] = ()) -> list[Family]:
         """What is told ``now`` (UNIX seconds), in the order of the catalogue.
 
-        ``fresh``: the report is of now. If it is not, sizes and flags leave: nobody knows them. ``own``: the
-        exporter's own readings.
+        ``fresh``: the report is of now. If it is not, sizes and flags leave but for its age: nobody knows them.
+        ``own``: the exporter's own readings.
         """
         families = {metric.name: Family(metric) for metric in METRICS}
         places = [place for place in self._places if not self._has_left(place, now, fresh)]
@@ -108,7 +109,8 @@ class SeriesTable:
             for reading in self._others.readings():
                 families[reading.metric.name].samples.append(((OTHER, OTHER, *reading.labels), reading.value))
         dropped = scalar(BY_NAME[PREFIX + "series_dropped_total"], (), self._dropped)
-        for reading in (*self._host, *dropped, *own):
+        host = self._host if fresh else [one for one in self._host if one.metric.type != "gauge" or one.metric == AGE]
+        for reading in (*host, *dropped, *own):
             families[reading.metric.name].samples.append((reading.labels, reading.value))
         return [family for family in families.values() if family.samples]
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 
 from grafana.rules import recording
 from grafana.rules import thresholds as limit
-from grafana.rules.expressions import HOST, NAMED, RANK, RUN, TRAINS, lately, while_a_run_lives, while_training
+from grafana.rules.expressions import (
+    HOST,
+    NAMED,
+    RANK,
+    RUN,
+    TRAINS,
+    lately,
+    while_a_run_lives,
+    while_it_trains_on,
+    while_training,
+)
 
 STALLS, FLEET, LIMITS, HOSTS = "trainprobe-stalls", "trainprobe-fleet", "trainprobe-memory", "trainprobe-hosts"
 GOODPUT = "trainprobe-goodput"
@@ -70,7 +80,7 @@ STALL_ALERTS = (
         "TrainingStallBudgetBurn",
         WARNING,
         STALLS,
-        while_training(
+        while_it_trains_on(
             f"{recording.LOST_LONG} > {limit.LOST_BUDGET_SHARE}\n"
             f"and {recording.LOST_LATELY} > {limit.LOST_BUDGET_SHARE}\n"
             f"and on ({RUN}) max by ({RUN}) (trainprobe_run_wall_seconds_total) > {limit.BUDGET_WALL_SECONDS}"
@@ -115,7 +125,7 @@ STALL_ALERTS = (
         "TrainingSlowingDown",
         WARNING,
         STALLS,
-        while_training(
+        while_it_trains_on(
             f"max by ({RUN}) (\n"
             f"  avg_over_time(trainprobe_step_baseline_seconds{{{NAMED}}}[{limit.LOST_WINDOW}])\n"
             f"  / avg_over_time(trainprobe_step_baseline_seconds{{{NAMED}}}[{limit.LOST_WINDOW}]"
@@ -179,9 +189,10 @@ EVENT_ALERTS = (
         CRITICAL,
         LIMITS,
         lately("trainprobe_gpu_errors_total", "job, instance, gpu, uuid, kind, code") + " > 0",
-        "Errors of GPU {{ $labels.gpu }} on {{ $labels.instance }} ({{ $labels.kind }} {{ $labels.code }}): " + _COUNT,
-        "Drain the host if it is xid 79 (lost), 48, 63, 64, 74, 92, 94 or 95 (memory, NVLink); xid 13, 31 and 43 are"
-        " usually the program's own fault.",
+        "Errors of GPU {{ $labels.gpu }} on {{ $labels.instance }} ({{ $labels.kind }}"
+        "{{ with $labels.code }} {{ . }}{{ end }}): " + _COUNT,
+        "Drain the host if it is xid 79 (lost), 48, 64, 74 or 95 (memory, NVLink); after 63 or 94 resume, and reset the"
+        " GPU at the next chance; xid 13, 31 and 43 are usually the program's own fault.",
     ),
     Alert(
         "TrainingGpuThrottled",
@@ -263,7 +274,7 @@ LIMIT_ALERTS = (
             f") > {limit.PRESSURE_SHARE}\n"
             f"or\n"
             f"max by ({HOST}) (\n"
-            f"  rate(trainprobe_direct_reclaim_seconds_total[{limit.PRESSURE_WINDOW}])\n"
+            f"  rate(trainprobe_direct_reclaim_seconds_total{{{NAMED}}}[{limit.PRESSURE_WINDOW}])\n"
             f") > {limit.PRESSURE_SHARE}"
         ),
         "On {{ $labels.instance }} work stood still for memory {{ $value | humanizePercentage }}"
@@ -276,10 +287,12 @@ LIMIT_ALERTS = (
         "TrainingShmNearlyFull",
         WARNING,
         LIMITS,
-        "max by (job, instance, device, container) (\n"
-        "  trainprobe_shm_used_bytes\n"
-        "  / (trainprobe_shm_size_bytes > 0)\n"
-        f") > {limit.SHM_FILL_SHARE}",
+        while_a_run_lives(
+            "max by (job, instance, device, container) (\n"
+            "  trainprobe_shm_used_bytes\n"
+            "  / (trainprobe_shm_size_bytes > 0)\n"
+            f") > {limit.SHM_FILL_SHARE}"
+        ),
         "/dev/shm of {{ $labels.container }} on {{ $labels.instance }} is {{ $value | humanizePercentage }} full",
         "Workers hand batches over in /dev/shm; when it is full they die with a bus error. Docker: --shm-size"
         " or --ipc=host; Kubernetes: an emptyDir with medium Memory. Fewer workers and smaller batches need less.",
@@ -311,14 +324,12 @@ LIMIT_ALERTS = (
         "TrainingDiskFull",
         CRITICAL,
         LIMITS,
-        f"min by ({RUN}) (\n"
-        "  trainprobe_checkpoint_filesystem_available_bytes\n"
-        f"  < on ({RANK})\n"
-        f"  ({limit.CHECKPOINT_ROOM_FACTOR} * trainprobe_checkpoint_last_bytes)\n"
-        ")",
+        f"min by ({RUN}) (trainprobe_checkpoint_filesystem_available_bytes)\n"
+        f"< on ({RUN})\n"
+        f"({limit.CHECKPOINT_ROOM_FACTOR} * sum by ({RUN}) (trainprobe_checkpoint_last_bytes))",
         f"The next checkpoint of {_RUN_HERE} will not fit: {{{{ $value | humanize1024 }}}}B are left",
-        "Make room before the next save: the latest checkpoint was larger than what is left. A save that runs out of"
-        " space leaves a file that must not be resumed from.",
+        "Make room before the next save: the latest checkpoint, of all ranks here, was larger than what is left. A save"
+        " that runs out of space leaves a file that must not be resumed from.",
         limit.FILL_FOR,
         labels={"resource": "space"},
     ),

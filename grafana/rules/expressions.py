@@ -6,7 +6,7 @@ runs and has no worst rank: rules that take shares leave it out, rules that coun
 
 from __future__ import annotations
 
-from grafana.rules.thresholds import EVENT_WINDOW
+from grafana.rules.thresholds import BUDGET_FOR, EVENT_WINDOW
 
 HOST = "job, instance"
 RUN = "job, instance, run"
@@ -15,6 +15,11 @@ NAMED = 'run!="other"'
 
 TRAINS = f'max by ({RUN}) (trainprobe_phase_active{{phase="train"}}) == 1'
 """Runs that train now: not starting, evaluating, ending or ended."""
+
+TRAINS_ON = f"""\
+max by ({RUN}) (max_over_time(trainprobe_phase_active{{phase="train"}}[{BUDGET_FOR}])) == 1
+and on ({RUN}) max by ({RUN}) (trainprobe_phase_active) == 1"""
+"""Runs that train, evaluations in between included: an alert that waits is not to begin anew after each of them."""
 
 HAS_RUN = f"max by ({HOST}) (trainprobe_phase_active) == 1"
 """Hosts on which a run lives."""
@@ -32,6 +37,10 @@ def share(seconds_total: str, window: str) -> str:
 
 def while_training(expression: str) -> str:
     return f"(\n{expression}\n)\nand on ({RUN})\n({TRAINS})"
+
+
+def while_it_trains_on(expression: str) -> str:
+    return f"(\n{expression}\n)\nand on ({RUN})\n({TRAINS_ON})"
 
 
 def while_a_run_lives(expression: str) -> str:

@@ -29,7 +29,8 @@ OF_JOB = {
 OF_USER = {name: of_job.replace("run", "user", 1) for name, of_job in OF_JOB.items()}
 
 _LOST = f"(increase(trainprobe_lost_seconds_total[{HOURS_WINDOW}]) > 0) / 3600"  # nine of ten causes cost nothing
-_USERS = f"max by ({RANK}, user) (last_over_time(trainprobe_run_info{{{NAMED}}}[{HOURS_WINDOW}]))"
+_OF_USERS = f"max by ({RUN}, user) (last_over_time(trainprobe_run_info{{{NAMED}}}[{HOURS_WINDOW}]))"
+_USERS = f"topk by ({RUN}) (1, {_OF_USERS})"  # one, also while the label comes or goes
 _RANKS_GPUS = f"last_over_time(trainprobe_run_gpu_info{{{NAMED}}}[{HOURS_WINDOW}])"
 _TIMES_GPUS_OF_RUN = f"* on ({RUN}) group_left (user)\nsum by ({RUN}, user) ({GPUS})"
 _PRODUCTIVE = f"""\
@@ -40,7 +41,7 @@ _WASTED = f'sum by ({RUN}, user) ({BADPUT}{{badput_source="wasted_progress"}})'
 HOURS = (
     Recording(
         GPUS,
-        f"count by ({RANK}, user) (\n{_RANKS_GPUS}\n* on ({RANK}) group_left (user)\n{_USERS}\n)",
+        f"count by ({RANK}, user) (\n{_RANKS_GPUS}\n* on ({RUN}) group_left (user)\n{_USERS}\n)",
         "GPUs of a rank, with the user where `privacy.labels` names him.",
     ),
     Recording(

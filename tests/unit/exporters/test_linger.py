@@ -8,6 +8,7 @@ import tracemalloc
 from tests.unit.exporters.reports import NOW, a_busy_rank, a_report, a_run, a_stepping_rank
 from tests.unit.exporters.told import told_now
 from trainprobe.model.cause import Cause
+from trainprobe.model.report import Source
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import SeriesTable
 from trainprobe_exporters.naming import MAX_RUNS_PER_USER
@@ -50,11 +51,13 @@ def test_how_long_can_be_changed_while_running() -> None:
 
 def test_when_the_daemon_is_silent_flags_and_sizes_leave_at_once_and_totals_later() -> None:
     series = SeriesTable(linger_seconds=300)
-    series.fold(a_report(a_run("r", a_busy_rank(causes=(Cause.SWAP,)))))
+    series.fold(a_report(a_run("r", a_busy_rank(causes=(Cause.SWAP,))), sources={"bpf": Source("up")}))
     silent = told_now(series, NOW + 20, fresh=False)
     assert silent.all(WALL)
-    for name in ("stall_active", "phase_active", "workers", "run_pss_bytes"):
+    for name in ("stall_active", "phase_active", "workers", "run_pss_bytes", "source_up"):
         assert not silent.all(f"trainprobe_{name}")
+    assert silent.all("trainprobe_report_timestamp_seconds")
+    assert told_now(series, NOW + 1).all("trainprobe_source_up")
     assert not told_now(series, NOW + 301, fresh=False).all(WALL)
     assert told_now(series, NOW + 301, fresh=True).all(WALL), "a clock that was set is not the end of a run"
 
