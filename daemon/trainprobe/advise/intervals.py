@@ -49,7 +49,7 @@ def checkpoints(facts: SettingsInput) -> ProposedSetting:
         return ProposedSetting(name, now, None, 0.0, reason)
     step = max(0.0, _lasting(rank) - lost) / max(1, rank.steps.count)
     limit = saying(
-        "a crash then costs up to {work} of work; saving from another process costs nothing of it",
+        "a crash then costs up to {work} of work; with saves from another process the interval may stay short",
         work=seconds(better * step),
     )
     return ProposedSetting(name, now, str(better), gain, reason, limit)

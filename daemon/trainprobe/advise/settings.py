@@ -11,7 +11,7 @@ from trainprobe.advise import intervals, queue
 from trainprobe.advise import loader as loading
 from trainprobe.advise import memory as memories
 from trainprobe.advise.facts import ProposedSetting, SettingsInput
-from trainprobe.advise.frameworks import Subject, setting
+from trainprobe.advise.frameworks import FIXED, Subject, setting
 from trainprobe.advise.loader import Loader, prefetched
 from trainprobe.advise.memory import MemoryDemand
 from trainprobe.model.amounts import percent, seconds, size
@@ -70,7 +70,7 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
     makers: tuple[Callable[[SettingsInput], ProposedSetting], ...] = (
         _workers, _prefetch, _persistent, _pinned, intervals.checkpoints, intervals.logs, intervals.evaluations,
     )  # fmt: skip
-    lines = [_named(make(facts), rank.framework.name) for make in makers]
+    lines = [_named(make(facts), rank) for make in makers]
     lines += _batch_size(facts, lines[0])
     ordered = sorted([*lines, *_anomalies(facts)], key=lambda one: (one.proposed is None, -one.gain))
     made = replace(empty, settings=tuple(ordered), memory=facts.memory)
@@ -99,10 +99,15 @@ SUBJECTS = {
 }
 
 
-def _named(line: ProposedSetting, framework: str | None) -> ProposedSetting:
-    """With what the framework calls it."""
-    subject = SUBJECTS.get(line.name)
-    return line if subject is None else replace(line, setting=setting(framework, subject, line.proposed))
+def _named(line: ProposedSetting, rank: Rank) -> ProposedSetting:
+    """With what the framework calls it; without a proposal where it lets nobody set it."""
+    subject, framework = SUBJECTS.get(line.name), rank.framework.name
+    if subject is None:
+        return line
+    if line.proposed is not None and subject in FIXED.get(framework or "", ()):
+        why = saying("{framework} lets nobody set it", framework=framework)
+        return ProposedSetting(line.name, line.now, None, 0.0, why)
+    return replace(line, setting=setting(framework, subject, line.proposed, rank.ordinary.fetches))
 
 
 def _workers(facts: SettingsInput) -> ProposedSetting:
@@ -324,12 +329,14 @@ def _pinned(facts: SettingsInput) -> ProposedSetting:
     if load is not None and load.keeps_up and taking >= LITTLE * step:
         why = saying(
             "taking ready batches over from workers costs the training thread {taking} of a step of {step}: with True "
-            "another thread does that and the copies to the GPU meanwhile; the gain cannot be told from outside",
+            "another thread takes them over and pins them; copies to the GPU overlap with the step only by "
+            ".to(…, non_blocking=True); the gain cannot be told from outside",
             taking=seconds(taking), step=seconds(step),
         )  # fmt: skip
     else:
         why = saying(
-            "True lets copies to the GPU overlap with its work; what it gains here cannot be told from outside"
+            "True lets copies to the GPU overlap with its work, if they are made by .to(…, non_blocking=True); what it "
+            "gains here cannot be told from outside"
         )
     return ProposedSetting(word("pin_memory"), now, None, 0.0, why)
 

@@ -148,15 +148,16 @@ def in_run(f: AdviceInput, every: int) -> Message:
 
 def in_brackets(f: AdviceInput, subject: Subject, value: object) -> Message | None:
     """The framework's setting behind an advice; None: it has none for it."""
-    named = setting(f.framework, subject, value)
+    named = setting(f.framework, subject, value, f.loader.fetches if f.loader is not None else None)
     return IN_BRACKETS(setting=named) if named is not None else None
 
 
 def made_ahead(f: AdviceInput) -> list[Message]:
     """The prefetch_factor that is worth it, of a torch DataLoader."""
-    if f.ahead is None or not f.fetching:
+    name = name_of(f.framework, Subject.PREFETCH)
+    if f.ahead is None or not f.fetching or name is None:
         return []
-    return [MADE_AHEAD(setting=name_of(f.framework, Subject.PREFETCH), factor=f.ahead.factor, saves=f.ahead.saves)]
+    return [MADE_AHEAD(setting=name, factor=f.ahead.factor, saves=f.ahead.saves)]
 
 
 def with_made_ahead(f: AdviceInput, other: Message) -> list[Message]:

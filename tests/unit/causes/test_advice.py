@@ -135,11 +135,20 @@ def test_the_frameworks_setting_stands_behind_what_recurs() -> None:
 
 
 def test_the_loaders_settings_have_the_frameworks_names() -> None:
-    assert advice(Cause.DATA_INLINE, AdviceInput(framework="mmcv"))[0].startswith("workers_per_gpu=1 in the DataLoader")
-    noted = advice(Cause.DATA_INLINE, AdviceInput(framework="ultralytics"))[0]
+    assert advice(Cause.DATA_INLINE, AdviceInput(framework="mmcv", fetching=True))[0].startswith(
+        "data.workers_per_gpu=1 in"
+    )
+    noted = advice(Cause.DATA_INLINE, AdviceInput(framework="ultralytics", fetching=True))[0]
     assert noted.startswith("workers=1 in the DataLoader (ultralytics: workers=1; it takes 0 where there is no GPU): ")
     ahead = AdviceInput(fetching=True, ahead=Ahead(6, 0.9))
     assert advice(Cause.DATA_CPU, ahead)[0].startswith("prefetch_factor=6: batches made ahead save 90.0 %")
+
+
+def test_nothing_is_advised_that_the_framework_lets_nobody_set() -> None:
+    fixed = AdviceInput(fetching=True, ahead=Ahead(6, 0.9), framework="ultralytics", each=2.0)
+    assert not any("prefetch" in line for line in advice(Cause.DATA_CPU, fixed))
+    assert not any("persistent_workers" in line for line in advice(Cause.WORKER_STARTUP, fixed))
+    assert any("persistent_workers" in line for line in advice(Cause.WORKER_STARTUP, replace(fixed, framework="timm")))
 
 
 def test_a_late_rank_is_called_named_only_where_it_is() -> None:
@@ -192,6 +201,7 @@ def test_what_to_change_first_begins_with_what_to_do() -> None:
 def test_workers_are_advised_for_own_loading_only_where_they_gain_something() -> None:
     assert "num_workers=1 " in advice(Cause.DATA_INLINE, AdviceInput(fetching=True))[0]
     assert "num_workers=3 " in advice(Cause.DATA_INLINE, AdviceInput(best_workers=3, fetching=True))[0]
+    assert "no DataLoader" in advice(Cause.DATA_INLINE, AdviceInput(best_workers=3))[0]
     assert "would gain less than 1 %" in advice(Cause.DATA_INLINE, AdviceInput(best_workers=0, fetching=True))[0]
 
 

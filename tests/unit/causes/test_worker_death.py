@@ -20,7 +20,7 @@ NOW = Moment(0, 0)
         (9, None, ["the kernel did", "dmesg"]),
         (7, None, ["/dev/shm", "--shm-size"]),
         (11, None, ["native code crashed", "faulthandler", "num_workers=0"]),
-        (None, None, ["num_workers=0 once to see the exception"]),
+        (None, None, ["see its stderr for what ended it", "num_workers=0 runs the same code"]),
     ],
 )
 def test_who_killed_a_worker_says_whom_to_ask(

@@ -36,9 +36,12 @@ RESUME_BEFORE = template(
 )
 WRITE_ELSEWHERE = template("disk_full.write_elsewhere", "free room, or write elsewhere (TMPDIR for temporary files)")
 ENLARGE = template("disk_full.enlarge", "a larger tmpfs: size= of its mount, sizeLimit of the emptyDir")
-KEEP_FEWER = template("disk_full.keep_fewer", "keep fewer checkpoints (save_total_limit, keep_last_n)")
+KEEP_FEWER = template(
+    "disk_full.keep_fewer", "keep fewer checkpoints (transformers: save_total_limit, Lightning: save_top_k)"
+)
 FREE_ROOM = template(
-    "disk_full.free_room", "free room before the next save, or keep fewer checkpoints (save_total_limit, keep_last_n)"
+    "disk_full.free_room",
+    "free room before the next save, or keep fewer checkpoints (transformers: save_total_limit, Lightning: save_top_k)",
 )
 ERRORS = {28: "ENOSPC", 122: "EDQUOT"}
 FEW_FILES = 4  # a checkpoint may be several files

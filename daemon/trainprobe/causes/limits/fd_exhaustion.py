@@ -40,7 +40,8 @@ KEEP_COPIES = template(
 )
 SHARING_STRATEGY = template(
     "fd_exhaustion.sharing_strategy",
-    'torch.multiprocessing.set_sharing_strategy("file_system") needs no descriptor per tensor',
+    'torch.multiprocessing.set_sharing_strategy("file_system") needs no descriptor per tensor; with spawn or '
+    "forkserver call it in worker_init_fn too",
 )
 CLOSE_SOCKETS = template(
     "fd_exhaustion.close_sockets",

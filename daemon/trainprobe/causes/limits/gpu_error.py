@@ -19,8 +19,10 @@ _PROGRAM = template(
     "gpu_error.program",
     "look for a wrong index or an illegal address in a kernel: CUDA_LAUNCH_BLOCKING=1, compute-sanitizer",
 )()
-_RESTART = template("gpu_error.restart", "restart the training; watch whether there are more")()
-_RESUME = template("gpu_error.resume", "restart the training from its last checkpoint")()
+_RESTART = template("gpu_error.restart", "restart the training; reset the GPU at the next chance")()
+_RESUME = template(
+    "gpu_error.resume", "restart the training from its last checkpoint; reset the GPU at the next chance"
+)()
 _LOOK_UP = template("gpu_error.look_up", "look the Xid up in NVIDIA's list; nvidia-smi -q")()
 XID = template("gpu_error.xid", "Xid {code}{meaning}")
 MEANING = template("gpu_error.meaning", ": {meaning}")
@@ -49,6 +51,7 @@ MEANINGS: dict[str, tuple[Message, Message | None]] = {
     "94": (template("gpu_error.xid_94", "contained ECC error: only this program is hit")(), _RESUME),
     "95": (template("gpu_error.xid_95", "uncontained ECC error")(), _RESET),
     "119": (template("gpu_error.xid_119", "the GPU's own processor (GSP) does not answer")(), _RESET),
+    "120": (template("gpu_error.xid_120", "the GPU's own processor (GSP) failed")(), _RESET),
 }
 """What NVIDIA's list of Xid errors says of those that end trainings."""
 

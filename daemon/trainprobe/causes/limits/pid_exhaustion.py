@@ -30,7 +30,7 @@ PIDS_MAX = template("pid_exhaustion.pids_max", "pids.max")
 THREADS = template("pid_exhaustion.threads", "threads of {who}")
 FEWER = template(
     "pid_exhaustion.fewer",
-    "fewer threads per worker: torch.set_num_threads(1), OMP_NUM_THREADS=1, cv2.setNumThreads(0); fewer workers",
+    "fewer threads per worker: OMP_NUM_THREADS=1 before the start, cv2.setNumThreads(0) in the workers; fewer workers",
 )
 OWN = template(
     "pid_exhaustion.own", "{who} has {threads} threads: let a pool of them do the work, and join those that are done"

@@ -17,7 +17,10 @@ SUMMARY = template(
     "{processes:# dead process|# dead processes} ({pids:, })",
 )
 LEFT = template("shm_leak.left_by", "left in /dev/shm")
-REMOVE = template("shm_leak.remove", "rm {files: }")
+REMOVE = template(
+    "shm_leak.remove",
+    "rm {files: }, once fuser has found no process that uses any of them (another container may share this /dev/shm)",
+)
 
 
 def check(s: Situation) -> Iterator[Notice]:

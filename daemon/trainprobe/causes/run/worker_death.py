@@ -56,7 +56,8 @@ SENDER = template("worker_death.advice.sender", "{name} (pid {pid})")
 SENDER_PID = template("worker_death.advice.sender_pid", "pid {pid}")
 SHM_TOO_SMALL = template(
     "worker_death.advice.shm_too_small",
-    "signal 7 comes of a /dev/shm that is too small: docker run --shm-size=8g, or fewer workers",
+    "signal 7: /dev/shm was full (docker run --shm-size=8g, fewer workers), or a mapped data file was cut short or "
+    "replaced while it was read",
 )
 NATIVE_CRASH = template(
     "worker_death.advice.native_crash",
@@ -71,7 +72,9 @@ KERNEL_SENT = template(
     "no process sent this signal, the kernel did: look into dmesg, and at the container's memory limit",
 )
 SEE_EXCEPTION = template(
-    "worker_death.advice.see_exception", "run with num_workers=0 once to see the exception in the training process"
+    "worker_death.advice.see_exception",
+    "see its stderr for what ended it (sys.exit, os._exit, unpickling under spawn); num_workers=0 runs the same code "
+    "in the training process",
 )
 
 

@@ -357,7 +357,8 @@ SAVE_BESIDE = template(
 )
 FASTER_DISK = template(
     "checkpoint.advice.faster_disk",
-    "{sync:percent} of a save is fsync: write to a faster local disk and move the file afterwards",
+    "{sync:percent} of a save is fsync: write to a faster local disk; another process copies it to a temporary name "
+    "beside its goal and renames it",
 )
 LESS_STATE = template(
     "checkpoint.advice.less_state",

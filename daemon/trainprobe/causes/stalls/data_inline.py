@@ -45,6 +45,10 @@ USE_WORKERS = template(
 )
 
 
+ELSEWHERE = template(
+    "data_inline.advice.elsewhere",
+    "read it in another thread or process, ahead of the step, or keep it in memory: no DataLoader loads this",
+)
 LOAD_LESS = template(
     "data_inline.advice.load_less",
     "load less in the training thread, or more rarely (a smaller file, samples kept in memory, cheaper decoding): "
@@ -53,6 +57,8 @@ LOAD_LESS = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
+    if not f.fetching:
+        return [ELSEWHERE()]
     if f.best_workers == 0:
         return [LOAD_LESS()]
     name, workers = name_of(f.framework, Subject.WORKERS), f.best_workers or 1

@@ -86,7 +86,8 @@ SPAWN = template(
 )
 NO_THREADS = template(
     "deadlock.advice.no_threads",
-    "cv2.setNumThreads(0), OMP_NUM_THREADS=1 and TOKENIZERS_PARALLELISM=false in the workers",
+    "cv2.setNumThreads(0) in worker_init_fn; OMP_NUM_THREADS=1 and TOKENIZERS_PARALLELISM=false before the start: in a "
+    "worker it is too late for them",
 )
 
 

@@ -164,7 +164,8 @@ STALE = template("lock_wait.advice.stale", "if no other training uses {path}, it
 FIND = template("lock_wait.advice.find", "see who holds {path}: lslocks, or the numbers in /proc/locks")
 LOCAL = template(
     "lock_wait.advice.local",
-    "give each rank a cache of its own on a local disk (TORCH_EXTENSIONS_DIR, HF_HOME), or fill it before the start",
+    "let one rank fill the cache before the others need it, or give each one of its own on a local disk "
+    "(TORCH_EXTENSIONS_DIR, HF_DATASETS_CACHE)",
 )
 TIMEOUT = template(
     "lock_wait.advice.timeout", "filelock.FileLock(path, timeout=…) fails instead of waiting without end"

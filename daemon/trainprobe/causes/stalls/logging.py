@@ -78,7 +78,10 @@ NOT_EACH_STEP = template(
     "log every {better} steps instead of every step{setting}{rate}: 1 % of {run}, not {share:percent}",
 )
 WRITES = template("logging.advice.writes", " ({writes:.1f} writes per step)")
-NO_FLUSH = template("logging.advice.no_flush", "do not flush or fsync each line; flush_secs=120 for TensorBoard")
+NO_FLUSH = template(
+    "logging.advice.no_flush",
+    "do not flush or fsync each line; for TensorBoard no flush() in the loop, and SummaryWriter(max_queue=1000)",
+)
 
 
 LET_READ = template(

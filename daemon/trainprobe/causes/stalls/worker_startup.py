@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput
+from trainprobe.causes.advice import AdviceInput, no_setting
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items, up_to
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, without_hang
@@ -185,6 +185,8 @@ def _advice(f: AdviceInput) -> list[Message]:
     if f.saw(PROCESSES_STARTED) or not (f.fetching or f.saw(WORKERS_STARTED)):  # they were not a DataLoader's
         return [KEEP_PROCESSES()]
     name = name_of(f.framework, Subject.PERSISTENT)
+    if name is None:
+        return no_setting(f)
     return [KEEP_WORKERS_SAVES(setting=name, each=f.each) if f.each else KEEP_WORKERS(setting=name)]
 
 
