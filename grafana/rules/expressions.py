@@ -51,13 +51,14 @@ def lately(series: str, by: str) -> str:
     return f"sum by ({by}) (\n{grown(series, EVENT_WINDOW)}\n)"
 
 
-def grown(series: str, window: str) -> str:
+def grown(series: str, window: str, of: str = "") -> str:
     """Growth of a counter in the window, that of one which is younger too.
 
     increase() sees nothing of a counter whose first sample has the event already, as that of a run which died
     within one scrape interval; such a young counter counts with all it has. Young it is only where the daemon was
-    heard at the beginning of the window: after a gap in the scrapes every counter looks new.
+    heard at the beginning of the window: after a gap in the scrapes every counter looks new. ``of``: a further
+    condition for a young one.
     """
     heard = f'(trainprobe_source_up{{source="daemon"}} offset {window} == 1)'
-    young = f"({series} unless {series} offset {window})\n  and on ({HOST})\n  {heard}"
+    young = f"({series} unless {series} offset {window})\n  and on ({HOST})\n  {heard}{of}"
     return f"  {young}\n  or increase({series}[{window}])"

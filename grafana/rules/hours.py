@@ -36,6 +36,9 @@ _TIMES_GPUS_OF_RUN = f"* on ({RUN}) group_left (user)\nsum by ({RUN}, user) ({GP
 _PRODUCTIVE = f"""\
 avg by ({RUN}) (increase(trainprobe_productive_seconds_total{{{NAMED}}}[{HOURS_WINDOW}])) / 3600
 {_TIMES_GPUS_OF_RUN}"""
+_ATTEMPTS = f"max by ({RUN}) (trainprobe_run_attempts"
+# The account of a job: a run that is its third attempt begins with what the first two had come to.
+_NEW = f"\n  and on ({RUN})\n  ({_ATTEMPTS}) == 1 or {_ATTEMPTS} offset {HOURS_WINDOW}))"
 _WASTED = f'sum by ({RUN}, user) ({BADPUT}{{badput_source="wasted_progress"}})'
 
 HOURS = (
@@ -63,7 +66,7 @@ HOURS = (
     Recording(
         BADPUT,
         f"sum by ({RUN}, user, badput_source) (\n(\n"
-        f"{grown('trainprobe_badput_seconds_total', HOURS_WINDOW)}\n) / 3600\n{_TIMES_GPUS_OF_RUN}\n) > 0",
+        f"{grown('trainprobe_badput_seconds_total', HOURS_WINDOW, _NEW)}\n) / 3600\n{_TIMES_GPUS_OF_RUN}\n) > 0",
         "GPU-hours of a job that were not productive, its restarts and the gaps between them included.",
     ),
     Recording(
