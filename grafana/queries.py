@@ -65,7 +65,7 @@ class Queries(Lines):
     @property
     def seconds_without_step(self) -> str:
         training = f"trainprobe_phase_active{self.scope.rank(_TRAINING)} == 1"
-        return f"time() - max(trainprobe_last_step_timestamp_seconds{self.scope.rank()} and on ({_RANK}) ({training}))"
+        return f"time() - min(trainprobe_last_step_timestamp_seconds{self.scope.rank()} and on ({_RANK}) ({training}))"
 
     @property
     def step_baseline(self) -> str:

@@ -389,7 +389,7 @@ def _memory(q: Queries) -> list[Line]:
         ),
         time_series(
             "Major faults",
-            "Per second, of each rank with its workers; and pages swapped in on the host.",
+            "Per second, of each rank's training thread; and pages swapped in on the host.",
             q.rank_rate("trainprobe_major_faults_total"),
             q.host_rate("trainprobe_swap_in_pages_total", what="swapped in"),
         ),
