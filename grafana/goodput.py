@@ -134,7 +134,7 @@ def _jobs() -> Line:
         11,
         table_of(
             "By job: the ten that lost most",
-            "All hosts of a job are one row; an attempt with a name of its own, as of Slurm, is another. A click opens its stalls.",
+            "All hosts of a job are one row, an attempt with its own name (Slurm) another. A click opens its stalls.",
             {"run": Column("run", link=link), "badput_source": Column("Most of it to")},
             [*_columns("run"), (f"topk by (run) (1, {main}) and on (run) {worst}", Column("To this", COUNT))],
         ),
