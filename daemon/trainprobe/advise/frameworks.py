@@ -90,7 +90,7 @@ _LIGHTNING = {
     Subject.LOG: Named("log_every_n_steps"),
 }
 _IGNITE = Named("every", OF_ITERATIONS, _BATCHES)
-_ORBAX = "CheckpointManagerOptions.save_interval_steps"
+_ORBAX = "save_interval_steps"
 SETTINGS: Mapping[str, Mapping[Subject, Named]] = {
     "transformers": _TRANSFORMERS,
     "sentence_transformers": _TRANSFORMERS

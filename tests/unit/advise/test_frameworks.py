@@ -41,7 +41,7 @@ from trainprobe.derive.python.frameworks import NAMES
         ("skorch", Subject.WORKERS, 4, "skorch: iterator_train__num_workers=4"),
         ("composer", Subject.SAVE, 640, 'composer: save_interval="640ba"'),
         ("spacy", Subject.SAVE, 640, "spacy: training.eval_frequency=640, which is the evaluation's interval too"),
-        ("flax", Subject.SAVE, 640, "flax: CheckpointManagerOptions.save_interval_steps=640 of orbax.checkpoint"),
+        ("flax", Subject.SAVE, 640, "flax: save_interval_steps=640 of orbax.checkpoint"),
     ],
 )
 def test_a_setting_has_its_value_where_it_counts_steps(framework: str, subject: Subject, value: int, text: str) -> None:

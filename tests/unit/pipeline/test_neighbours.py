@@ -33,7 +33,7 @@ def test_contention_names_its_rivals_its_own_and_what_the_hypervisor_took() -> N
     driver.train(20)
     stall = rank_of(played(driver, pipeline), driver).stalls[-1]
     assert stall.cause == "cpu_contention"
-    assert stall.summary == "runnable without a CPU for 1.50 s: stress (77)"
+    assert stall.summary == "runnable without a CPU for 1.50 s beside stress (77), which is not this training's"
     assert stall.chain[1:] == [
         "others use 1.9 CPUs: stress (77) 1.9",
         "the training itself uses 0.9 CPUs in 1 process of 8 threads",
@@ -117,7 +117,7 @@ def test_of_all_steps_who_competed_most_is_named_and_no_worker_that_has_ended_si
         driver.die(2000)
     (bottleneck,) = rank_of(played(driver, pipeline), driver).bottlenecks
     assert bottleneck.cause == "cpu_contention"
-    assert bottleneck.summary.endswith(": burn (77)")
+    assert bottleneck.summary.endswith(" beside burn (77), which is not this training's")
 
 
 def test_rivals_of_another_time_are_not_blamed() -> None:
