@@ -36,15 +36,19 @@ def share(seconds_total: str, window: str) -> str:
 
 
 def while_training(expression: str) -> str:
-    return f"(\n{expression}\n)\nand on ({RUN})\n({TRAINS})"
+    return _where(expression, RUN, TRAINS)
 
 
 def while_it_trains_on(expression: str) -> str:
-    return f"(\n{expression}\n)\nand on ({RUN})\n({TRAINS_ON})"
+    return _where(expression, RUN, TRAINS_ON)
 
 
 def while_a_run_lives(expression: str) -> str:
-    return f"(\n{expression}\n)\nand on ({HOST})\n({HAS_RUN})"
+    return _where(expression, HOST, HAS_RUN)
+
+
+def _where(expression: str, on: str, condition: str) -> str:
+    return f"(\n{expression}\n)\nand on ({on})\n({condition})"
 
 
 def lately(series: str, by: str) -> str:

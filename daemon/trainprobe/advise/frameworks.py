@@ -191,16 +191,19 @@ FIXED: Mapping[str, frozenset[Subject]] = {
 """What a framework's loader does not let its user set: it keeps its workers, or hands the argument on to nobody."""
 
 
+def is_fixed(framework: str | None, subject: Subject) -> bool:
+    """Whether nobody can set it."""
+    return subject in FIXED.get(framework or "", ())
+
+
 def name_of(framework: str | None, subject: Subject) -> str | None:
     """What torch's DataLoader, or the framework, calls a setting of the loader; None: nobody can set it."""
-    if subject in FIXED.get(framework or "", ()):
-        return None
-    return SETTINGS.get(framework or "", {}).get(subject, _TORCH[subject]).name
+    return None if is_fixed(framework, subject) else (_own(framework, subject) or _TORCH[subject]).name
 
 
 def is_noted(framework: str | None, subject: Subject) -> bool:
     """Whether something belongs to the value of the framework's setting."""
-    own = SETTINGS.get(framework or "", {}).get(subject)
+    own = _own(framework, subject)
     return own is not None and own.note is not None
 
 
@@ -209,7 +212,7 @@ def setting(
 ) -> Message | None:
     """The framework's own setting, with its ``value`` in the setting's unit; None: it has none. ``batches``: of a step,
     as far as known."""
-    own = SETTINGS.get(framework or "", {}).get(subject)
+    own = _own(framework, subject)
     if own is None:
         return None
     if value is None:
@@ -219,3 +222,7 @@ def setting(
         value, unit = int(str(value)) * of_step, IN_BATCHES
     text = own.name if own.counts is Counts.OTHER else f"{own.name}={own.form.format(value)}"
     return SETTING(framework=framework, setting=text, note=own.note, unit=unit)
+
+
+def _own(framework: str | None, subject: Subject) -> Named | None:
+    return SETTINGS.get(framework or "", {}).get(subject)

@@ -11,7 +11,7 @@ from trainprobe.advise import intervals, queue
 from trainprobe.advise import loader as loading
 from trainprobe.advise import memory as memories
 from trainprobe.advise.facts import ProposedSetting, SettingsInput
-from trainprobe.advise.frameworks import FIXED, Subject, setting
+from trainprobe.advise.frameworks import Subject, is_fixed, setting
 from trainprobe.advise.loader import Loader, prefetched
 from trainprobe.advise.memory import MemoryDemand
 from trainprobe.model.amounts import percent, seconds, size
@@ -104,7 +104,7 @@ def _named(line: ProposedSetting, rank: Rank) -> ProposedSetting:
     subject, framework = SUBJECTS.get(line.name), rank.framework.name
     if subject is None:
         return line
-    if line.proposed is not None and subject in FIXED.get(framework or "", ()):
+    if line.proposed is not None and is_fixed(framework, subject):
         why = saying("{framework} lets nobody set it", framework=framework)
         return ProposedSetting(line.name, line.now, None, 0.0, why)
     return replace(line, setting=setting(framework, subject, line.proposed, rank.ordinary.fetches))
