@@ -30,8 +30,8 @@ STALLED_SECONDS = FOUND_SECONDS = 1.0
 DUE_SECONDS, COSTLY_SECONDS, LATE_SECONDS = 1.0, 5.0, 1.0
 """Between two reports while a step is late; where those of thousands of threads cost more than their share of the time;
 how late one may be."""
-TOLD = ("slots", "processes", "libraries", "python_stack")
-"""Sources that report what is refused, and what does not answer."""
+TOLD = ("budget", "slots", "processes", "libraries", "python_stack")
+"""Sources that report what is left out, what is refused, and what does not answer."""
 REFUSED = {"libraries": {"slots"}, "lock": {"processes"}, "arguments": {"processes"}, "fuse": {"libraries"}}
 TOLD_SECONDS = 40.0  # a library that hangs is reported after thirty
 ATTACKS = ("bomb", "threads", "libraries", "lock", "arguments", "fuse")
@@ -229,7 +229,7 @@ def refusals(daemon: Watching) -> dict[str, str]:
     return {name: sources[name]["reason"] for name in TOLD if sources.get(name, {"state": "up"})["state"] != "up"}
 
 
-def stop_again_and_again(daemon: Watching, place: Path, python: str, how: str) -> Watched:
+def stop_again_and_again(daemon: Watching, place: Path, python: str, how: str, seconds: float = SECONDS) -> Watched:
     """Another user's training during an attack: it is found, and each of its stalls is published."""
     seen = Watched()
     with group(*as_user(VICTIM), python, str(place / "train.py")) as training:
@@ -239,7 +239,7 @@ def stop_again_and_again(daemon: Watching, place: Path, python: str, how: str) -
         seen.found_seconds = time.monotonic() - first_step
         wait_until(lambda: steps(daemon, training.pid) > 40, 60)
         began, before = time.monotonic(), cpu_seconds(daemon.pid)
-        while time.monotonic() - began < SECONDS:
+        while time.monotonic() - began < seconds:
             training.send_signal(signal.SIGSTOP)
             stopped = time.monotonic()
             wait_until(lambda: stalls(daemon, training.pid, is_open=True), STALLED_SECONDS + 0.5)
@@ -282,11 +282,11 @@ class Scraped:
         assert self.cpu_share <= CPU_SHARE
 
 
-def scrape_again_and_again(pid: int, scrape: Callable[[], str]) -> Scraped:
+def scrape_again_and_again(pid: int, scrape: Callable[[], str], seconds: float = SECONDS) -> Scraped:
     """``pid``: the exporter's. Each scrape is answered, or raises."""
     seen = Scraped()
     began, before = time.monotonic(), cpu_seconds(pid)
-    while time.monotonic() - began < SECONDS:
+    while time.monotonic() - began < seconds:
         asked = time.monotonic()
         assert "trainprobe_build_info" in scrape()
         seen.seconds.append(time.monotonic() - asked)

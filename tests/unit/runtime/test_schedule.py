@@ -22,6 +22,8 @@ def test_dear_ones_come_less_often_and_urgent_ones_all_the_same() -> None:
     pace.took(MS)
     assert pace.due_ns() == NS + 2_500_000_000
     pace.took(NS)
+    assert pace.due_ns() == NS + 2_500_000_000, "one that took long is no reason"
+    pace.took(NS)
     assert pace.due_ns() == 6 * NS
     assert pace.due(NS + 20 * MS, urgent=True)
 
