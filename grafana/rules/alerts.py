@@ -65,6 +65,15 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
+def _gpu_errors(which: str) -> str:
+    return lately(f"trainprobe_gpu_errors_total{{{which}}}", "job, instance, gpu, uuid, kind, code") + " > 0"
+
+
+_GPU_ERRORS = (
+    "Errors of GPU {{ $labels.gpu }} on {{ $labels.instance }} ({{ $labels.kind }}"
+    "{{ with $labels.code }} {{ . }}{{ end }}): " + _COUNT
+)
+
 STALL_ALERTS = (
     Alert(
         "TrainingStalled",
@@ -102,6 +111,22 @@ STALL_ALERTS = (
         f"More than {_percent(limit.BADPUT_BUDGET_SHARE)} of the job's time goes to starts, restarts, lost progress,"
         " saves and waits, and still does. `trainprobe report` shows how much to each.",
         limit.BUDGET_FOR,
+        labels={"over": "hours"},
+    ),
+    Alert(
+        "TrainingGoodputBudgetBurn",
+        WARNING,
+        GOODPUT,
+        f"(1 - min by ({RUN}) (trainprobe_goodput_ratio{{{NAMED}}})) > {limit.BADPUT_BUDGET_SHARE}\n"
+        f"and on ({RUN}) max by ({RUN}) (trainprobe_run_attempts) >= {limit.RESTARTS}\n"
+        f"and on ({RUN}) max by ({RUN}) (trainprobe_run_wall_seconds_total) <= {limit.BUDGET_WALL_SECONDS}\n"
+        f"and on ({RUN}) max by ({RUN}) (trainprobe_phase_active) == 1",
+        f'{_RUN_HERE} is attempt {{{{ with printf "max(trainprobe_run_attempts{_OF_RUN})" $labels.job'
+        " $labels.instance $labels.run | query }}{{ . | first | value }}{{ end }} of its job, which was not productive"
+        " for {{ $value | humanizePercentage }} of its time",
+        f"Its attempts end early, so that more than {_percent(limit.BADPUT_BUDGET_SHARE)} of the job's time goes to"
+        " starts, restarts and lost progress. `trainprobe report` shows how the latest attempt ended.",
+        labels={"over": "attempts"},
     ),
     Alert(
         "TrainingNoProgress",
@@ -111,8 +136,12 @@ STALL_ALERTS = (
         f"  (\n"
         f"    time() - trainprobe_last_step_timestamp_seconds{{{NAMED}}}\n"
         f"    > on ({RANK})\n"
-        f"    clamp_min({limit.NO_PROGRESS_BASELINES} * trainprobe_step_baseline_seconds,"
+        f"    (\n"
+        f"      clamp_min({limit.NO_PROGRESS_BASELINES} * trainprobe_step_baseline_seconds,"
         f" {limit.NO_PROGRESS_SECONDS})\n"
+        f"      or on ({RANK})\n"
+        f"      0 * trainprobe_last_step_timestamp_seconds + {limit.NO_PROGRESS_AT_FIRST_SECONDS}\n"
+        f"    )\n"
         f"  )\n"
         f"  and on ({RANK})\n"
         f'  (trainprobe_phase_active{{phase="train"}} == 1)\n'
@@ -188,11 +217,19 @@ EVENT_ALERTS = (
         "TrainingGpuError",
         CRITICAL,
         LIMITS,
-        lately("trainprobe_gpu_errors_total", "job, instance, gpu, uuid, kind, code") + " > 0",
-        "Errors of GPU {{ $labels.gpu }} on {{ $labels.instance }} ({{ $labels.kind }}"
-        "{{ with $labels.code }} {{ . }}{{ end }}): " + _COUNT,
+        _gpu_errors(f'code!~"{limit.PROGRAM_XIDS}"'),
+        _GPU_ERRORS,
         "Drain the host if it is xid 79 (lost), 48, 64, 74 or 95 (memory, NVLink); after 63 or 94 resume, and reset the"
-        " GPU at the next chance; xid 13, 31 and 43 are usually the program's own fault.",
+        " GPU at the next chance.",
+    ),
+    Alert(
+        "TrainingGpuError",
+        WARNING,
+        LIMITS,
+        _gpu_errors(f'kind="xid",code=~"{limit.PROGRAM_XIDS}"'),
+        _GPU_ERRORS,
+        "Usually the program's own fault, or what remains of a program that was killed: look at its last lines. The GPU"
+        " is at fault where each program on it has this error.",
     ),
     Alert(
         "TrainingGpuThrottled",

@@ -93,7 +93,8 @@ class Watched:
         return (
             f"found {self.found_seconds:.2f} s after its first step,"
             f" stalls within {max(self.published_seconds):.2f} s"
-            f" (half of {len(self.published_seconds)} within {statistics.median(self.published_seconds):.2f}), reports {max(self.apart_seconds):.2f} s apart,"
+            f" (half of {len(self.published_seconds)} within {statistics.median(self.published_seconds):.2f}),"
+            f" reports {max(self.apart_seconds):.2f} s apart,"
             f" {max(self.rss) / 1e6:.1f} MB, {self.cpu_share:.1%} of a core, {self.refusals},"
             f" other stalls {dict(self.other_stalls)}"
         )
