@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe_exporters.hosts import Hosts
 from trainprobe_exporters.passwords import BusyError, Passwords
 from trainprobe_exporters.request import BadRequestError, Request

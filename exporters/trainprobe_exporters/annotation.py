@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from trainprobe.model.amounts import seconds
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Report, Run, Stall
 from trainprobe_exporters.labels import label_value
 

@@ -7,13 +7,14 @@ needs a line here and nothing else. Names, types and labels are public and stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from trainprobe.model import vocabulary
 from trainprobe.model.cause import LOST, Cause, Phase, State
 from trainprobe.model.cells import BLOCK_IO_BUCKETS
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.goodput import Badput, Goodput
 from trainprobe.model.report import STALL_BUCKETS, STEP_BUCKETS, GpuState, Rank, Report
 from trainprobe_exporters.figures import counts_steps, ended, phase_seconds

@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import trainprobe
 from trainprobe.config.load import EXPORTER_PATH, load
 from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
+from trainprobe.model.dataclass import dataclass
 from trainprobe.text import command_line
 from trainprobe.text.catalogue import LANGUAGES, chosen
 from trainprobe.text.saying import saying, word

@@ -7,12 +7,12 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 
 import h11
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe_exporters.request import MAX_HEAD_BYTES, BadRequestError, Request, parse_head
 from trainprobe_exporters.routes import Response
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Report, Run, has_ended
 from trainprobe_exporters.accounts import Others, RankAccount
 from trainprobe_exporters.budget import within_budget

@@ -8,8 +8,8 @@ living one needs the place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Run
 from trainprobe_exporters.labels import label_value
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from trainprobe.config.load import load
 from trainprobe.config.parse import ConfigError, Problem
 from trainprobe.config.schema import ExporterConfig
 from trainprobe.config.web import VERIFIED_CLIENT_CERTIFICATE, TlsServer, WebConfig
+from trainprobe.model.dataclass import dataclass
 from trainprobe.text.saying import Saying, saying, word
 from trainprobe_exporters.console import tell
 from trainprobe_exporters.passwords import Passwords

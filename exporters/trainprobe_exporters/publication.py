@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe_exporters.catalogue import BY_NAME, PREFIX

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote
 
 import h11
+
+from trainprobe.model.dataclass import dataclass
 
 MAX_HEAD_BYTES = 8192
 MAX_HEADERS = 64

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.text.catalogue import LANGUAGES
 from trainprobe.text.render import Speaker
 from trainprobe.views import page

@@ -6,10 +6,10 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainprobe.model.amounts import span
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report
 from trainprobe.model.vocabulary import REPORT_STALE_SECONDS

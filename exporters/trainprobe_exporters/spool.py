@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass
 from pathlib import Path
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe_exporters.annotation import Annotation
 
 MAX_ENTRIES = 10_000

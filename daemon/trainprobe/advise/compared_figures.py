@@ -6,11 +6,11 @@ chance as their stalls do; peaks of memory hardly do. What has no such measure, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import hypot, log, sqrt
 from statistics import mean
 
 from trainprobe.advise import chance
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank
 from trainprobe.text.saying import word
 

@@ -14,7 +14,7 @@ stretches of both runs still tell it. What a step waits for beside computing is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import copysign, exp, expm1, hypot, log1p, sqrt
 
 from trainprobe.advise import blocked, chance
@@ -23,6 +23,7 @@ from trainprobe.advise.compared_figures import LEAST, Figure, figures
 from trainprobe.advise.speed import ON_CPU, Speeds, computing, speeds
 from trainprobe.advise.waits import WaitChange, waits
 from trainprobe.advise.work import Work, work
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank, Run
 
 WORK_LEAST = 0.025  # of a step: what more computing is told by itself

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainprobe.advise.loader import Loader
 from trainprobe.advise.memory import MemoryDemand
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message
 from trainprobe.model.report import Rank, Stall
 from trainprobe.text.saying import Saying

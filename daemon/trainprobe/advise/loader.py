@@ -11,9 +11,10 @@ a CPU at the same time take it from the driver. What it can be at most: the host
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import comb
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Memory, OrdinaryStep, Rank
 
 DEFAULT_PREFETCH = 2  # torch's prefetch_factor

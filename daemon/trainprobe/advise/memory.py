@@ -7,10 +7,10 @@ that back. Everything else is there once, however many workers there are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from trainprobe.advise.loader import DEFAULT_PREFETCH, IN_USE, prefetched
 from trainprobe.model.amounts import seconds, size
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank
 from trainprobe.text.saying import Saying, saying
 

@@ -7,10 +7,10 @@ How long a late batch took its worker follows from the wait that was measured, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from trainprobe.advise.loader import Loader
+from trainprobe.model.dataclass import dataclass
 
 CAUSES = ("data_cpu", "data_storage", "worker_hang")
 """Whose stalls are waits for a batch that is late."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from statistics import median
 
@@ -15,6 +15,7 @@ from trainprobe.advise.frameworks import Subject, is_fixed, setting
 from trainprobe.advise.loader import Loader, prefetched
 from trainprobe.advise.memory import MemoryDemand
 from trainprobe.model.amounts import percent, seconds, size
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank, Run
 from trainprobe.text.saying import Saying, saying, word
 

@@ -9,10 +9,10 @@ sleep) does not go faster on a faster processor and is left as it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import OrdinaryStep, Rank
 
 ON_CPU, WAIT = ("compute", "data_inline"), "data_wait"

@@ -9,11 +9,11 @@ what they take depends on what the page cache held: they are told, and no differ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import mean, stdev
 
 from trainprobe.derive.trend.downsample import independent
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import OrdinaryStep
 
 LEAST = 0.025  # of a step: what a wait must differ by

@@ -9,11 +9,11 @@ spins: on a GPU, or for threads that have no processor of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import hypot, log1p, sqrt
 from statistics import mean, median
 
 from trainprobe.advise.speed import BOUND, ON_CPU, WAIT
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import OrdinaryStep, Rank
 
 FEWEST, FIFTH = 2, 5  # windows of each; of three and more the highest fifth, one at least, is left out: warming up

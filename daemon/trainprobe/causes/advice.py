@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from trainprobe.advise.facts import LEAST_GAIN
@@ -13,6 +12,7 @@ from trainprobe.advise.numbers import interval_for_share
 from trainprobe.advise.queue import Ahead
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import Where
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, Template, template
 from trainprobe.model.report import Evidence
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NoReturn, TypeAlias
 
 from trainprobe.causes.policy import Policy
@@ -17,6 +17,7 @@ from trainprobe.derive.steps.ledger import Item, WaitContext
 from trainprobe.derive.workers import ChildCommand, Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, FileEvent, GpuMemoryCalls, ProcessEvent, PythonThread, ThreadSample
 from trainprobe.model.message import Message, Template, Value
 from trainprobe.model.moment import NS

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainprobe.causes.base import Claim, Rule, Window
 from trainprobe.causes.registry import SPECS, STALL_RULES
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

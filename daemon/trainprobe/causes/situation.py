@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model import sample
 from trainprobe.model.cause import Cause
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, ProcessEvent
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence

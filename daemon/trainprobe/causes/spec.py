@@ -7,7 +7,6 @@ dashboards, the index in docs/causes, the table in docs/grafana.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 from trainprobe.causes.advice import Advise, always
@@ -16,6 +15,7 @@ from trainprobe.causes.groups import Group
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.situation import LimitRule
 from trainprobe.model.cause import Cause, Kind
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, Template, template
 
 SHORT = 5.0

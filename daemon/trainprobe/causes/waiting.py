@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from trainprobe.causes.base import Items, Window, at_most, excess_ns, pool_ns, take_items
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS

@@ -6,7 +6,6 @@ import ctypes.util
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainprobe.bpf.compile import kernel_types
@@ -14,6 +13,7 @@ from trainprobe.bpf.errors import APT_BCC
 from trainprobe.cli import Refusal, published
 from trainprobe.collect.pystack import find
 from trainprobe.collect.source import Unavailable
+from trainprobe.model.dataclass import dataclass
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.owner_reports import REMEDY, without_acls
 from trainprobe.runtime.session import privileges

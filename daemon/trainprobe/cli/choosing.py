@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainprobe.cli import FAILED, Refusal, published
 from trainprobe.cli.text import worst
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank, Report, Run
 from trainprobe.text.saying import saying, word
 

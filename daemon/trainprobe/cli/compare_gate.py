@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
 
 from trainprobe.advise.comparison import Comparison
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import percent
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank
 from trainprobe.text.command_line import invalid
 from trainprobe.text.saying import saying

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.loader import Compiling
@@ -15,6 +14,7 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.config.schema import DaemonConfig
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import template
 from trainprobe.pipeline import Pipeline
 from trainprobe.runtime.discovery.lock_filtered_kernel import Unclaimed

@@ -20,6 +20,7 @@ from trainprobe.cli.text import live_line, text_of
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.parse import ConfigError, parse
 from trainprobe.config.schema import DaemonConfig
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Report
 from trainprobe.runtime import garbage_collection
 from trainprobe.runtime.discovery.targets import NoSuchTraining
@@ -155,7 +156,7 @@ def _watch(made: compose.Assembled, reader: line_protocol.LineReader, *, attache
     return heard
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Attached:
     """The observer's turns, and word when nothing is left to be watched."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, tzinfo
 from typing import TextIO
 
 from trainprobe.cli import cells
 from trainprobe.cli.terminal import WIDEST, Terminal
 from trainprobe.model.cause import State
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message
 from trainprobe.text.render import Speaker
 from trainprobe.text.saying import word

@@ -6,9 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TextIO
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.text.catalogue import chosen
 
 WIDEST, NARROWEST, USUAL = 100, 40, 80

@@ -20,7 +20,7 @@ import locale
 import os
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from trainprobe.cli import FAILED, OK, Refusal, published, show
@@ -28,6 +28,7 @@ from trainprobe.cli.screen import details, overview
 from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.screen.terminal import FullScreen, TerminalError
 from trainprobe.cli.style import Style
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime.loop import clock
 from trainprobe.runtime.publishing import rundir

@@ -7,13 +7,13 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainprobe.cli import FAILED, FORBIDDEN, WRONG, Refusal, complain, outputs
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.terminal import Terminal
+from trainprobe.model.dataclass import dataclass
 from trainprobe.runtime.loop.signals import Received, Signals
 from trainprobe.runtime.session import privileges, probe_protocol
 from trainprobe.runtime.session.caller import Failure, Session

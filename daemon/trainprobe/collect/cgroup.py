@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainprobe.collect.cgroup_path import CgroupPlace, parse_cgroups, place
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import SMALL, TABLE_LIMIT, Proc, read_file
 from trainprobe.collect.source import Unavailable
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import template
 from trainprobe.model.sample import IoLimitSample, LimitSample, MemorySample
 

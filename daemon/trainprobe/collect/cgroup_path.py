@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from trainprobe.collect.lines import lines_of
+from trainprobe.model.dataclass import dataclass
 
 LINES_LIMIT = 64
 

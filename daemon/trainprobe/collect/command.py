@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.text import StrEnum
 
 ARGUMENTS_LIMIT = 64

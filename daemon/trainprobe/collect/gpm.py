@@ -7,8 +7,9 @@ sample takes 0.14 ms, where the driver's utilisation samples and PCIe rates toge
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
+
+from trainprobe.model.dataclass import dataclass
 
 MIB = 1 << 20
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.vocabulary import MODEL_LIBRARIES
 
 _LIBRARY = re.compile(rb"libtorch_cpu(-[0-9A-Za-z]+)?\.so[.0-9]*")

@@ -13,11 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainprobe.collect.gpm import GpmReader, Unsupported, Worked
 from trainprobe.collect.source import Failed, Unavailable
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import GpuHolder, GpuSample

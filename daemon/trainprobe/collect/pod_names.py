@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from itertools import islice
+
+from trainprobe.model.dataclass import dataclass
 
 LOGS = "/var/log"
 ENTRIES_LIMIT = 10_000

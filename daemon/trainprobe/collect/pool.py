@@ -16,11 +16,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from trainprobe.collect.helper_process import NOT_BEGUN, Ended, Helper, Late
 from trainprobe.collect.helper_program import BEYOND
+from trainprobe.model.dataclass import dataclass
 
 LIMIT_SECONDS = 0.25
 AGAIN_SECONDS = 0.05

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from trainprobe.collect.procfs import Proc, Rollup, Stat
 from trainprobe.collect.watched import Watched
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import ProcessSample
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from trainprobe.collect import helper_process, helper_program
@@ -20,6 +19,7 @@ from trainprobe.collect.mapping import find_library
 from trainprobe.collect.owners import Owners
 from trainprobe.collect.pool import HelperDeaths
 from trainprobe.collect.reads import Reads
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.vocabulary import MAPS_LIMIT
 
 ENVIRON_KEYS = frozenset({

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from trainprobe.collect.python_files import PackageVersions, PythonFile
 from trainprobe.collect.source import Failed, Unavailable
 from trainprobe.derive.python.frameworks import NAMES
 from trainprobe.derive.rate_limiter import RateLimiter
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread, StackSeen
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS

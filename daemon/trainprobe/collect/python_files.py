@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from trainprobe.collect.procfs import Proc
 from trainprobe.derive.python.frameworks import LOOPS
+from trainprobe.model.dataclass import dataclass
 
 _INSTALLED = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+?)(?:\.py)?(?:/|$)")
 _STANDARD = re.compile(r"/(python\d(?:\.\d+)?t?)(?:\.zip)?/")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import Proc
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import Leak, LimitSample, SharedSample
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import SourceState, SourceStatus

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.text.saying import Saying, saying, word
 
 _HTTP_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.config.schema import Problems, key, section
+from trainprobe.model.dataclass import dataclass
 from trainprobe.text.saying import Saying, saying, word
 
 TLS_VERSIONS = ("TLS10", "TLS11", "TLS12", "TLS13")

@@ -7,9 +7,10 @@ the last complete checkpoint; once the next attempt steps, the checkpoint that i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from zlib import crc32
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.goodput import Badput, Goodput, Outcome, Progress
 
 SAVED = 32

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.python.compilers import PROGRAMS, folder_of
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.model.cells import Leaf, Level, Region, RowKind, ThreadState
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.launch import run_of_key
 from trainprobe.model.message import Message, template
 from trainprobe.model.resume_state import ResumedJob, ResumedRun

@@ -7,12 +7,13 @@ Babel extracts the declarations (keyword ``template:1c,2``: the id is the contex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from string import Formatter
 from typing import Any, TypeAlias
 
 from trainprobe.model import amounts
+from trainprobe.model.dataclass import dataclass
 
 Value: TypeAlias = "str | int | float | Message | Sequence[str | int | Message] | None"
 """A parameter. None and an empty list are shown as nothing; a list's items are joined by the place's format

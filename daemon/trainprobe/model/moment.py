@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from trainprobe.model.dataclass import dataclass
 
 NS = 1_000_000_000
 SLACK_NS = 1_000_000  # a smaller change of the clocks' offset is none

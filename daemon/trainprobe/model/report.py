@@ -7,9 +7,10 @@ Each sentence has its English text and the message it was made of (``SENTENCES``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.goodput import Goodput
 from trainprobe.model.launch import launch_key
 from trainprobe.model.message import Message, template, texts

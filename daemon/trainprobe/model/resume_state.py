@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.goodput import Goodput
 from trainprobe.model.report import Rank
 

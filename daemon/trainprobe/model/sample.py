@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message
 from trainprobe.model.text import StrEnum
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from trainprobe.model.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainprobe.causes.base import Claim, at_most, take_items
 from trainprobe.causes.order import claims_of
@@ -17,6 +17,7 @@ from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import COMPUTING, LEAVES, Leaf, Region
+from trainprobe.model.dataclass import dataclass
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.surroundings import Surroundings
 from trainprobe.pipeline.rank.window import ordinary_fetches, window_of_ordinary

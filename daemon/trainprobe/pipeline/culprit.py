@@ -4,11 +4,11 @@ evaluates."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from trainprobe.causes.base import seconds
 from trainprobe.causes.stalls.collective_wait import MEANWHILE
 from trainprobe.model.cause import Cause, Phase
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence

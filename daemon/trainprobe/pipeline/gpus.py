@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.situation import GpuFault
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import GpuXid
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS

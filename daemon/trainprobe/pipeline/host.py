@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import GpuXid
 from trainprobe.model.frame import Frame
 from trainprobe.model.message import template

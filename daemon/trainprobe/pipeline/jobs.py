@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from trainprobe.derive.goodput import goodput
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import RunStarted
 from trainprobe.model.goodput import Goodput
 from trainprobe.model.report import Run

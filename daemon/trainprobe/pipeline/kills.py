@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from trainprobe.causes.situation import Victim, used_share
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import MemorySample, ProcessSample

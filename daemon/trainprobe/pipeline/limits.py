@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.limits import shm_exhaustion
 from trainprobe.causes.registry import CHECKS
 from trainprobe.causes.situation import GpuFault, Key, KnownLimits, Situation, on_shm
 from trainprobe.causes.stalls import gpu_memory
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import DescriptorSample, GpuSample, LimitSample, OrphanSample, SharedSample, SpaceSample

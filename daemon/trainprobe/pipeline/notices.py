@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from trainprobe.causes.situation import Notice
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 

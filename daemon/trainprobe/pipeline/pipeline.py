@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import (
     Event,
     GpuXid,

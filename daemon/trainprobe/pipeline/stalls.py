@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from trainprobe.derive.steps.black_box import BlackBoxRing, BlackBoxSecond
 from trainprobe.derive.steps.late_step import STACKS
 from trainprobe.derive.trend.period import recurrence
 from trainprobe.model.cause import Cause
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message
 from trainprobe.model.moment import NS
 from trainprobe.model.report import STALL_BUCKETS, Evidence

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.situation import Key, MemoryGrowth, used_share
 from trainprobe.derive.trend.forecast import Forecast, GrowthSeries, forecast
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample, ProcessSample
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainprobe.bpf.probes import Probes
 from trainprobe.collect.pystack import PyStack
 from trainprobe.collect.source import Sources
+from trainprobe.model.dataclass import dataclass
 from trainprobe.pipeline import Pipeline
 from trainprobe.runtime.discovery.targets import Targets
 from trainprobe.runtime.loop.clock import Clock

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 from trainprobe.collect import cost
 from trainprobe.collect.source import Reason, Unavailable
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, RankSeen, RunEnded, ThreadSample
 from trainprobe.model.frame import Frame, FrameSamples
 from trainprobe.model.message import template

@@ -7,9 +7,10 @@ where passes are more than 2 s apart. An alarm less than 0.25 s before another d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.rate_limiter import RateLimiter
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.step_deadline import Armed, DriverProgress
 

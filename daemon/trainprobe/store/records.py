@@ -6,9 +6,11 @@ The fields of ``RunRow``, ``RankRow``, ``StallRow``, ``StepsRow`` and ``RecentSt
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TypeVar
+
+from trainprobe.model.dataclass import dataclass
 
 RankKey = tuple[str, str]  # run, name of the rank
 Key = TypeVar("Key")

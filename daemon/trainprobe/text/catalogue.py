@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
+
+from trainprobe.model.dataclass import dataclass
 
 ANY = "zh"
 LANGUAGES = ("en", ANY)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, text_of
 from trainprobe.model.report import SENTENCES
 from trainprobe.text.catalogue import catalogue

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from string import Formatter
 from typing import Any, TypeAlias
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, counted
 
 

@@ -11,11 +11,11 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message
 from trainprobe.model.text import spelt_out
 from trainprobe.text.catalogue import catalogue

@@ -6,9 +6,8 @@ other ranks, yellow: logs, grey: unknown); the name says the rest, so nothing is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainprobe.model.cause import Cause, Phase, State
+from trainprobe.model.dataclass import dataclass
 from trainprobe.text.saying import word
 
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Stall
 from trainprobe.model.steprow import TIERS, StepRow
 from trainprobe.wire import codec

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BufferedIOBase
 from typing import Any
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Host
 from trainprobe.text.saying import saying, word

@@ -16,7 +16,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from ctypes import c_uint32
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from trainprobe.bpf import abi
@@ -25,6 +25,7 @@ from trainprobe.bpf.attach.mapped_files import MappedCode
 from trainprobe.bpf.attach.mark_table import Mark
 from trainprobe.bpf.load.maps import Map
 from trainprobe.derive.steps.recurring import SLOW, before_rhythm, bursts, once_a_step
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
 LOOK_NS = NS

@@ -8,9 +8,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.bpf.attach.user_quota import ROOT
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import NOT_OPENED
 from trainprobe.model.message import Message, template
 

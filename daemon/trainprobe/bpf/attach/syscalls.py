@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from trainprobe.bpf.abi import CALL_NUMBERS, FORM_ALLOCATE, FORM_TRUNCATE, Call
 from trainprobe.model.cells import LEAVES, Leaf
+from trainprobe.model.dataclass import dataclass
 
 _DESCRIPTION = struct.Struct("=BBB")
 

@@ -10,8 +10,9 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from trainprobe.model.dataclass import dataclass
 
 MAGIC = b"trainprobe programs 1\n"
 _INSTRUCTION = struct.Struct("<BBhi")  # code; source and target register; offset; immediate

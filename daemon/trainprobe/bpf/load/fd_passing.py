@@ -13,11 +13,12 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainprobe.bpf import errors
 from trainprobe.bpf.errors import ProbesUnavailable
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message
 
 BATCH = 200

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from trainprobe.bpf import abi, errors
@@ -18,6 +18,7 @@ from trainprobe.bpf.attach import syscalls
 from trainprobe.bpf.compile.image import Image
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.kernel_calls import KernelCalls, ProgramRefused
+from trainprobe.model.dataclass import dataclass
 
 TRACEPOINT, RAW_TRACEPOINT, UPROBE, PERF_EVENT, TRACING = 5, 17, 2, 7, 26  # bpf_prog_type; uprobes are kprobes to BPF
 _RAW = {

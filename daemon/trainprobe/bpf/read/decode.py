@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from ctypes import Array, Structure, c_char, sizeof
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 from operator import itemgetter
@@ -18,6 +17,7 @@ from typing import Any
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import HELD_STEPS, UNTOLD, KernelFileKind, ProcessKind, RingMessage, Why
 from trainprobe.model.cells import CELLS, Leaf, Level, Region, RowKind, ThreadState, cell
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import (
     NO_GPU_MEMORY_CALLS,
     CallFailed,

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from trainprobe.bpf.abi import Call
 from trainprobe.bpf.attach import syscalls
 from trainprobe.bpf.read.paths import ProcessFiles
 from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.dataclass import dataclass
 
 MAX_THREADS = 8192
 PF_FORKNOEXEC = 0x40  # linux/sched.h

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import always
@@ -15,6 +14,7 @@ from trainprobe.derive.trend.drift import Drift, Trend
 from trainprobe.derive.trend.series import Grown, ThinnedSeries
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence

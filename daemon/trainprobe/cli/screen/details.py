@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainprobe.cli import cells
 from trainprobe.cli.screen import overview
 from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import worst
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank, Run
 from trainprobe.text.saying import word
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import GpuState, Rank, Report
 
 MINUTE = 60.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.cli import cells
 from trainprobe.cli.screen import figures
@@ -12,6 +12,7 @@ from trainprobe.cli.sections import sections
 from trainprobe.cli.style import Style, inert
 from trainprobe.cli.text import ranks_table, worst
 from trainprobe.model.amounts import percent, seconds, size
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Rank, Report, Run, scheduled_as
 from trainprobe.text.saying import word
 from trainprobe.wire import codec

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.text import StrEnum
 
 CHECKPOINT_PATTERNS: tuple[str, ...] = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent
 
 KEEP = 8

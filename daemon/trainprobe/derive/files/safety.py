@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.saves import Saves
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
 

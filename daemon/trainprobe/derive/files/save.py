@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainprobe.derive.files.purpose import FileClass, FileKind, FileRules, classify
 from trainprobe.derive.files.save_groups import SaveGroups
+from trainprobe.model.dataclass import dataclass
 
 
 @dataclass(slots=True, kw_only=True)

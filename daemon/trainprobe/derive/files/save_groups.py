@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
 AT_ONCE_NS = NS // 20

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_groups import SavedFile, SaveGroups
+from trainprobe.model.dataclass import dataclass
 
 _started = attrgetter("start_ns")
 ANEW = 8

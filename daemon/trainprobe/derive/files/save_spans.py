@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate, pairwise
 
 from trainprobe.derive.average import median
@@ -18,6 +18,7 @@ from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.trend.period import recurrence
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import StackSeen
 from trainprobe.model.moment import NS
 

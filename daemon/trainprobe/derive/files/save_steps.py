@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from trainprobe.derive.files.save import Save
+from trainprobe.model.dataclass import dataclass
 
 KEEP = 512
 

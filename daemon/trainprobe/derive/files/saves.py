@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno as errors
 from collections import deque
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter
 
 from trainprobe.derive.files.purpose import FileClass, FileRules, classify
@@ -15,6 +15,7 @@ from trainprobe.derive.files.save_groups import SavedFile
 from trainprobe.derive.files.save_numbers import SaveNumbers
 from trainprobe.derive.files.save_steps import SaveSteps
 from trainprobe.derive.memo import Memo
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
 from trainprobe.model.vocabulary import CHECKPOINT_OPERATIONS

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.moment import NS
 

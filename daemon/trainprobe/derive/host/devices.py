@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import HostStoodStill
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS

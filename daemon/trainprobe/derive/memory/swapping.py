@@ -3,8 +3,7 @@ them apart, and then the host's count of swapped pages decides."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
 RECENT_NS = 5 * NS  # the host is read every 2 s

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import is_idle
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread
 
 KEEP = 1024

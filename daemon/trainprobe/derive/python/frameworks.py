@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from trainprobe.model.dataclass import dataclass
 
 LOOPS: Mapping[str, tuple[str, ...]] = {
     "transformers": ("trainer.py",),

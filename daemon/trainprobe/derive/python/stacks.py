@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 
 from trainprobe.derive.python.frameworks import is_loop, is_own
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
 
 WHERE = template("where", "{frame}{within}{seen}")

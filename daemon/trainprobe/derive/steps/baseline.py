@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.steps.interval import Interval, items_of, pool_of
 from trainprobe.derive.steps.ledger import Item
+from trainprobe.model.dataclass import dataclass
 
 WINDOW = 64
 LEAST = 8

@@ -9,11 +9,12 @@ backwards, backwards of some lengths that recur in one order (an actor and its c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from trainprobe.derive.average import median
 from trainprobe.model.cells import LEAVES, Leaf, Region, RowKind
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import MarkRow
 from trainprobe.model.resume_state import KeptClock
 from trainprobe.model.text import StrEnum

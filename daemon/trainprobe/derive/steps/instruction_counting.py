@@ -8,8 +8,9 @@ Instructions per step are known where all steps of a window are ordinary; partia
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import CountSample
 

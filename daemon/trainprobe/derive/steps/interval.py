@@ -6,7 +6,6 @@ to one, whose cells are the difference of its ends."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter, sub
 
@@ -14,6 +13,7 @@ from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.steps.ledger import Item, WaitContext, by_state, flatten, states_of_cells
 from trainprobe.model.cause import State
 from trainprobe.model.cells import LEAVES
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import StepFile
 
 MOST_FILES = 64

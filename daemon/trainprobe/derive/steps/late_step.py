@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import HeldLock, Inspection, SentBytes, ThreadLook

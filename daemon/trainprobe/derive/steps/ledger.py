@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.model.cause import State
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import StepFile
 
 Item = tuple[State, Region, Leaf]

@@ -7,12 +7,13 @@ the run, so that their number is bounded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.steps.interval import Files
 from trainprobe.derive.steps.ledger import STATE_OF_CLASS, Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf
+from trainprobe.model.dataclass import dataclass
 
 SHORTEST, MOST = 4, 32
 """Steps of a stretch at first; stretches at most: then two become one."""

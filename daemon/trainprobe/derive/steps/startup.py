@@ -6,9 +6,9 @@ The files that the main thread opened show what it did. Where two parts overlap,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from trainprobe.derive.files.purpose import FileRules, is_restored
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import OpenedKind, StartSeen
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Restore, Startup

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.steprow import TIERS, StepRow, joined
 
 

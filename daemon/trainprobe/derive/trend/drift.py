@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from trainprobe.derive.average import median
 from trainprobe.derive.trend import robust_line as line
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.derive.trend.steep_drift import NONE, SIZE, Block, Growth, Steep, at_one_pace
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
 BLOCK = 20  # steps

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.average import median
+from trainprobe.model.dataclass import dataclass
 
 POINT_SECONDS = (1.0, 8.0, 64.0, 512.0)
 KEPT = 64

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from trainprobe.model.dataclass import dataclass
 
 POINTS = 128
 FINEST_NS = 5_000_000_000  # processes are read every five seconds

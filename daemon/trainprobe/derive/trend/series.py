@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
+
+from trainprobe.model.dataclass import dataclass
 
 KEEP = 64
 AGREE = 0.6

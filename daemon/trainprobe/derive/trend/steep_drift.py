@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.average import median
 from trainprobe.derive.trend import robust_line as line
+from trainprobe.model.dataclass import dataclass
 
 SIZE, WINDOW = 10, 18
 """Steps of a block, blocks of the window."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.ledger import WaitContext, states_of_cells
 from trainprobe.model.cause import State
+from trainprobe.model.dataclass import dataclass
 
 KEEP = 4096
 """Steps that wait for the other ranks' rows."""

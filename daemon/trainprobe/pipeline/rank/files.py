@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from trainprobe.derive.files.purpose import FileClass, is_named_output
 from trainprobe.derive.files.safety import Safety
@@ -13,6 +13,7 @@ from trainprobe.derive.files.saves import LogUse, Saves
 from trainprobe.derive.files.slow_files import SlowFiles
 from trainprobe.derive.steps.interval import Files as ClassedFiles
 from trainprobe.derive.steps.ledger import WRITES
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent, StepFile, ThreadSample
 from trainprobe.model.moment import NS
 

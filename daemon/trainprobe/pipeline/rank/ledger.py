@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from trainprobe.derive.steps.interval import Interval
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import State
 from trainprobe.model.cells import CELLS, COMPUTING, LEAVES, Region, cell
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import MarkRow, StepFile
 from trainprobe.model.moment import NS
 

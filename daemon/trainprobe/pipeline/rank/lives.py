@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from trainprobe.derive.workers import Death, WorkerPool
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, MarkRow, ProcessEvent, ProcessEventKind, StartSeen
 from trainprobe.model.report import Restore, Startup
 from trainprobe.model.vocabulary import PASSES_ON

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.memory.batch_bytes import BatchBytes
 from trainprobe.derive.trend.resource_timeline import ResourceTimeline
 from trainprobe.derive.workers import WorkerPool
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.sample import ProcessSample
 
 OUTDATED = 2

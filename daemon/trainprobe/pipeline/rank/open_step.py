@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.python.frameworks import FrameworkSeen
 from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.late_step import STACKS, LateStepObservations
 from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import Inspection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.python.code_lines import PythonLines, WorkerStacks
 from trainprobe.derive.steps.baseline import Baseline, Ordinary
@@ -16,6 +16,7 @@ from trainprobe.derive.trend.drift import Trend
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.model.cause import State
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import NO_GPU_MEMORY_CALLS, GpuMemoryCalls
 from trainprobe.pipeline.rank.collectives import Collectives
 

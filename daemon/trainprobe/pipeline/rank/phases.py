@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.average import median
 from trainprobe.model.cause import Phase, State
+from trainprobe.model.dataclass import dataclass
 
 SPANS = 400
 NOTHING: Mapping[State, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.policy import Policy, stall_limit_ns
 from trainprobe.derive.steps.baseline import LEAST, Baseline, Ordinary
@@ -13,6 +13,7 @@ from trainprobe.derive.steps.clock import StepClock
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.steps.stability import Stability
 from trainprobe.derive.steps.wait_baseline import WaitBaseline
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import MarkRow
 from trainprobe.model.moment import NS
 from trainprobe.model.report import STEP_BUCKETS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.situation import Notice
@@ -20,6 +20,7 @@ from trainprobe.derive.trend.resource_timeline import TimelinePoint
 from trainprobe.derive.workers import Death
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import Leaf
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ProcessEvent, RankSeen, ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Fds, Framework, Memory, OrdinaryStep, PythonLine, Restore, SlowFile, Startup

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.files.saves import Saves
@@ -11,6 +11,7 @@ from trainprobe.derive.steps.interval import Files, Interval
 from trainprobe.derive.steps.ledger import WaitContext, wait_context_of
 from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cause import Phase
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import RankSeen, StepFile
 from trainprobe.model.step_deadline import Armed
 from trainprobe.pipeline.notices import RankNotices

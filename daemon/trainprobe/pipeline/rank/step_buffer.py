@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.steps.interval import Interval, states_of
 from trainprobe.model.cause import State
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.steprow import StepRow, joined
 

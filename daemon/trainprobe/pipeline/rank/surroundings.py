@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.gpu_speed import GpuSpeed
 from trainprobe.derive.host.quota import Quota
 from trainprobe.derive.memory.swapping import Swapping
+from trainprobe.model.dataclass import dataclass
 from trainprobe.pipeline.busy import ComputeThreads, CpuInUse, RunProcesses
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trainprobe.causes.base import Feeder, Unseen, Window, WorkerStarts, WrittenLog
 from trainprobe.derive.files.purpose import FileClass
@@ -13,6 +13,7 @@ from trainprobe.derive.steps.late_step import LateStepObservations
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Phase, State
 from trainprobe.model.cells import COMPUTING
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import GpuMemoryCalls
 from trainprobe.model.moment import NS
 from trainprobe.pipeline.rank.state import RankState

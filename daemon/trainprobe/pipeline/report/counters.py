@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_numbers import files_of_latest
 from trainprobe.model import vocabulary
 from trainprobe.model.cause import LOST, Cause, Phase
 from trainprobe.model.cells import Leaf, Region, cell
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import STALL_BUCKETS, Checkpoint, Counters, Samples
 from trainprobe.pipeline.rank.snapshot import FileFigures, RankSnapshot

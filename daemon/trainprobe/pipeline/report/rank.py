@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import checkpoint_unsafe, worker_death
 from trainprobe.derive.average import median
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.model.cause import Cause, State
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Bound, LogFile, PhaseSpan, Rank, Steps, Totals, Warning_, WorkerExit, Workers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -19,6 +19,7 @@ from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.average import mean, median
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared, waits_for_work
 from trainprobe.model.cause import Cause, Phase
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, Template, alike, template, texts
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import STALL, Bottleneck, Change, Evidence, Period, Stall

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.run import worker_death
@@ -13,6 +12,7 @@ from trainprobe.causes.waiting import IN_CALL
 from trainprobe.derive.workers import Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import ThreadState
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Bound, Exit, Verdict

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.host.quota import Quota
 from trainprobe.model.cells import RowKind
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import MarkRow, RankSeen
 from trainprobe.pipeline.busy import RunProcesses
 from trainprobe.pipeline.rank.state import RankState

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.situation import GpuFault
 from trainprobe.derive.host.devices import Devices
 from trainprobe.derive.workers import CRASHES
 from trainprobe.model.cells import Level
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import (
     CallFailed,
     FileEvent,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from trainprobe.causes import groups
 from trainprobe.causes.registry import SPECS, explained_by_worker
@@ -13,6 +12,7 @@ from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import WrittenFile

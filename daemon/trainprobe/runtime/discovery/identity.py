@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.collect.cgroup_path import CgroupPlace
 from trainprobe.collect.pod_names import PodNames
+from trainprobe.model.dataclass import dataclass
 
 try:  # Python's own: hashlib brings OpenSSL along, 4 MB in each of our processes
     from _sha256 import sha256  # type: ignore[import-not-found]

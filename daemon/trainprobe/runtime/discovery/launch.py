@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.command import ProgramKind, mentioned_script, redact, torchrun_id, torchrun_meeting, understand
 from trainprobe.collect.pod_names import PodNames, pod_names
 from trainprobe.collect.procfs import SMALL, Proc, read_file
+from trainprobe.model.dataclass import dataclass
 from trainprobe.runtime.discovery import identity
 from trainprobe.runtime.discovery.process_table import WatchedProcess
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from trainprobe.collect.mapping import Mapping
+from trainprobe.model.dataclass import dataclass
 from trainprobe.runtime.discovery.user_shares import ROOT
 
 MARKING_NS, LONGEST_MARKING_NS = 20_000_000, 80_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, defaultdict, deque
-from dataclasses import dataclass
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
 WATCHED_AGES = tuple(int(s * NS) for s in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 60))

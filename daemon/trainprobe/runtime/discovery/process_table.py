@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.collect.command import ProgramKind, Understood
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.orphans import WORKER_COMM
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import Event
 from trainprobe.model.message import Message
 from trainprobe.runtime.discovery.user_shares import ROOT, UserShares

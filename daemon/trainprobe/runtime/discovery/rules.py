@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 
 from trainprobe.config.schema import Matches
+from trainprobe.model.dataclass import dataclass
 
 COMMAND_LIMIT = 4096  # characters of a command line that patterns see
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainprobe.derive.steps.tiers import TierRows
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank, Report, Run, has_ended
 from trainprobe.model.steprow import TIERS, RankSteps, StepRow, Tier

@@ -13,10 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from trainprobe.config.schema import Retention
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Report, Run, Source
 from trainprobe.model.resume_state import ResumedJob

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainprobe.config.schema import Retention
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.steprow import TIERS
 from trainprobe.runtime.history.files import HistoryFiles
 from trainprobe.store.database import Database

@@ -7,9 +7,10 @@ at most twice a minute, so that what was left out has time to show.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 

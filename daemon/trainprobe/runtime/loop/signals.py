@@ -11,7 +11,8 @@ import os
 import signal
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from trainprobe.model.dataclass import dataclass
 
 _SIZE = 128  # struct signalfd_siginfo
 _HEAD = struct.Struct("=IiiI")  # ssi_signo, ssi_errno, ssi_code, ssi_pid

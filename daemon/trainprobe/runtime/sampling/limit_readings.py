@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.source import Sources
 from trainprobe.collect.watched import Watched
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample

@@ -7,7 +7,7 @@ same turn: its process may soon be gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from trainprobe.collect import descriptors, psi
@@ -26,6 +26,7 @@ from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.source import Failed, Sources, Unavailable
 from trainprobe.collect.top_cpu_processes import Rivals
 from trainprobe.collect.watched import Watched
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import FrameSamples
 from trainprobe.model.message import template

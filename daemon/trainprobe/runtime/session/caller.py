@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from trainprobe.model.dataclass import dataclass
 from trainprobe.runtime.loop.event_loop import Loop
 from trainprobe.runtime.loop.signals import Received, Signals
 from trainprobe.runtime.session import probe_protocol

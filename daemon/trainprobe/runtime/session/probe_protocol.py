@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from trainprobe.model.dataclass import dataclass
 
 VERSION = 1
 FRAME = b'{"frame":'
