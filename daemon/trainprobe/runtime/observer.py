@@ -88,7 +88,7 @@ class Observer:
     def _duties_ns(self) -> int:
         """When something is due whatever the drivers do."""
         return self._schedule.duties_ns(
-            closely=self._wants.detail and not self.budget.sheds(Shed.DETAIL),
+            spared=self.budget.sheds(Shed.DETAIL),
             stack=self._stacks.fileno() is not None,
             report_ns=self._reports.waits_ns() if self._outlets.on_report is not None else None,
             limits_ns=self._sampler.due_ns(),
@@ -276,6 +276,7 @@ class Observer:
             schedule.armed = [replace(one, early=False) for one in schedule.armed]
         self._waiting.expect(schedule.armed)
         self._reports.late = wants.detail
+        schedule.note_late(at, late=wants.detail)
         self._calm_down(at, wants.stable_ns)
         self._sampler.look_at(wants.spaces, wants.files)
         counted = () if self.budget.sheds(Shed.SAMPLES) else wants.count

@@ -21,6 +21,7 @@ CALM_TICKS_NS = ((110 * NS, 20 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CA
 """(even for so long, pause), where the kernel itself wakes for a late step and nobody reads the reports."""
 GLANCES = 5  # at limits, between two sampling passes
 DETAIL_NS = NS // 10
+FIRST_LOOKS_NS = 3 * DETAIL_NS  # a late step is looked at so often for so long whatever it costs: it may be a stall
 SLACK_NS = 300_000_000  # from a stall limit to the pass that looks at it: most steps are over by then
 EARLY_SLACK_NS = 1_000_000  # the same where bursts are over sooner, again and again, and no stack shows what they do
 TOGETHER_NS = 250_000_000  # an alarm so shortly before another duty waits for it
@@ -61,10 +62,13 @@ class Schedule:
     threads_apart_ns: int = THREADS_NS
     cost_ns: int = 0
     alarmed: bool = False  # the kernel itself wakes for late steps
+    late_ns: int = NEVER  # since when a step is late
     armed: list[Armed] = field(default_factory=list)
 
-    def duties_ns(self, *, closely: bool, stack: bool, report_ns: int | None, limits_ns: int | None) -> int:
-        """When something is due whatever the drivers do. ``closely``: a step is late; ``stack``: one is being taken."""
+    def duties_ns(self, *, spared: bool, stack: bool, report_ns: int | None, limits_ns: int | None) -> int:
+        """When something is due whatever the drivers do. ``spared``: only the first looks at a late step are close;
+        ``stack``: one is being taken."""
+        closely = self.late_ns <= self.turn_ns and not (spared and self.turn_ns - self.late_ns >= FIRST_LOOKS_NS)
         due = [self.turn_ns + (DETAIL_NS if closely else self.tick_ns)]
         if report_ns is not None:
             due.append(report_ns)
@@ -82,6 +86,9 @@ class Schedule:
         if any(one.early for one in asked):
             return min(alarm, duties)
         return alarm if alarm < duties - TOGETHER_NS else duties
+
+    def note_late(self, at: int, *, late: bool) -> None:
+        self.late_ns = min(self.late_ns, at) if late else NEVER
 
     @property
     def early(self) -> bool:

@@ -29,7 +29,8 @@ def watched(
 
 @pytest.mark.parametrize("number", range(14))
 def test_a_ramp_is_told_in_time(number: int, rng: random.Random) -> None:
-    """At least 60 s or half of the ramp before; the time told at half of the ramp is within a quarter."""
+    """At least 60 s or half of the ramp before; the time told at half of the ramp is within a quarter, and a
+    wave's height."""
     assert told_in_time(rng) == ""
 
 
@@ -57,9 +58,10 @@ def told_in_time(rng: random.Random) -> str:
     left = flat + length - first
     if first < flat or left < min(60.0, (0.45 if wobble else 0.5) * length):
         return f"told {left:.0f} s before the end of {length:.0f} s"
+    height = length * wobble / (1 - base)  # of a wave, in seconds of the ramp: it is told as it rises and as it falls
     for at, found in told:
-        right = flat + length * (1 - wobble / (1 - base)) - at  # a wave's crest gets there first
-        if 0.5 * length <= at - flat <= 0.55 * length and abs(found.eta_seconds - right) > 0.25 * right + 3.0:
+        right = flat + length - height - at  # a wave's crest gets there first
+        if 0.5 * length <= at - flat <= 0.55 * length and abs(found.eta_seconds - right) > 0.25 * right + height + 3.0:
             return f"{found.eta_seconds:.0f} s told, {right:.0f} s left, in the middle of {length:.0f} s"
     return ""
 

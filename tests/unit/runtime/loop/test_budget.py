@@ -101,6 +101,9 @@ def test_the_observer_leaves_out_stacks_samples_and_detail_and_says_so(
     world.core.wanted = FakeWants(detail=True, stacks=((7, 7),))
     world.turn()
     assert world.stacks.asked == []
+    assert world.observer.due_ns() - world.clock.ns == DETAIL_NS, "it may be a stall"
+    for _ in range(3):
+        world.turn(DETAIL_NS)
     assert world.observer.due_ns() - world.clock.ns > DETAIL_NS
     dear(world, 300, 0.001)
     told = budget_of(world.sources)
