@@ -56,9 +56,15 @@ def versions() -> list[str]:
     return [f"1.{minor}" for minor in range(OLDEST, newest + 1)]
 
 
-def rules() -> list[Any]:
+def rules(values: dict[str, Any]) -> list[Any]:
+    """Those of the files, with the links that the values ask for."""
     files = (CHART / "files" / f"{name}.yml" for name in ("recording", "alerts"))
-    return [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
+    groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
+    for rule in (rule for group in groups for rule in group["rules"] if "alert" in rule):
+        links = rule["annotations"]
+        links["runbook_url"] = f"{values['runbooks'].rstrip('/')}/{rule['alert']}.md"
+        links["dashboard_url"] = f"{values['grafana'].rstrip('/')}/d/{links['dashboard_url'].partition('/d/')[2]}"
+    return groups
 
 
 def as_of(version: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -84,8 +90,10 @@ def findings(chart: Any, *, write: bool) -> Iterator[str]:
         chart.validate_schema(values)
         objects = list(rendered(chart, values))
         for template, document in objects:
-            if document["kind"] == "PrometheusRule" and document["spec"]["groups"] != rules():
-                yield f"{path.name}: {template}: not the groups of grafana/rules"
+            if document["kind"] == "PrometheusRule":
+                asked = {"grafana": "http://localhost:3000", "runbooks": "docs/runbooks"} | values["prometheusRule"]
+                if document["spec"]["groups"] != rules(asked):
+                    yield f"{path.name}: {template}: not the groups of grafana/rules"
             if document["apiVersion"].startswith("monitoring.coreos.com/"):
                 continue
             for version in versions():
