@@ -32,6 +32,7 @@ from trainprobe.pipeline.run import wants
 from trainprobe.pipeline.run.report import may_wait, news, run_report
 from trainprobe.pipeline.run.state import RunState
 from trainprobe.pipeline.run.wants import Threads, Wants
+from trainprobe.pipeline.stall_shares import shorten
 
 INSPECT_EVERY = NS // 2
 LOOKS_NS = 10 * NS
@@ -95,6 +96,8 @@ class Pipeline:
         opened = ((name, rank.stalls.open) for name, run in self.runs.items() for rank in run.ranks)
         stalls = frozenset((name, entry.start_ns) for name, entry in opened if entry is not None)
         self._opened = bool(stalls - self._open) or any(news)
+        if self._opened or stalls != self._open:
+            shorten(self.runs.values())
         self._open = stalls
 
     def _add_event(self, event: Event) -> None:

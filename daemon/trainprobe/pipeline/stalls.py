@@ -116,7 +116,7 @@ class StallFigures:
 
 @dataclass(slots=True)
 class StallBook:
-    """Closed stalls (the last KEEP), totals over all of them, and the open one."""
+    """Closed stalls (the last KEEP, fewer where many ranks have many), totals over all of them, and the open one."""
 
     entries: list[StallEntry] = field(default_factory=list)
     open: StallEntry | None = None
@@ -196,8 +196,12 @@ class StallBook:
         begun.append(start_ns)
         del begun[:-64]
         while len(self.entries) > KEEP:
-            self.gone.add(self.entries.pop(0).ns)
+            self.forget_oldest()
         return entry
+
+    def forget_oldest(self) -> None:
+        self.gone.add(self.entries.pop(0).ns)
+        self.memo.clear()
 
     def _extend(
         self, last: StallEntry, judgement: Judgement, end_ns: int, step: int, stacks: Sequence[tuple[str, ...]]
