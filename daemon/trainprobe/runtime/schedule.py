@@ -169,10 +169,10 @@ class ReportSchedule:
         """Between two regular ones, however little they cost."""
 
     def waits_ns(self) -> int | None:
-        """When an urgent one that had to wait should be made; None: the next regular one is made with some turn."""
+        """When one should be made that had to wait, or one while a step is late; None: it is made with some turn."""
         if self._last_ns is None:
             return 0
-        return self.due_ns() if self._pending else None
+        return self.due_ns() if self._pending or self.late else None
 
     def due_ns(self) -> int:
         if self._last_ns is None:

@@ -47,6 +47,15 @@ def test_a_regular_one_asks_for_no_turn_of_its_own_and_an_urgent_one_that_waits_
         assert pace.waits_ns() == (1143 * MS if at == 1030 else None)
 
 
+def test_while_a_step_is_late_a_regular_one_asks_for_a_turn() -> None:
+    pace = ReportSchedule()
+    pace.due(NS, urgent=False)
+    assert pace.waits_ns() is None
+    pace.late, pace.least_ns = True, 5 * NS
+    pace.took(MS)
+    assert pace.waits_ns() == 6 * NS
+
+
 def test_dear_urgent_ones_are_spread_wider() -> None:
     """25 ms each: four a second are a tenth of a processor."""
     pace, made = ReportSchedule(), 0
