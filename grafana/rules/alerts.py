@@ -65,6 +65,13 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
+LOST_WITH_AN_ATTEMPT = '{badput_source=~"recovery|wasted_progress"}'
+
+
+def _badput(which: str = "") -> str:
+    return f"sum by ({RUN}) (trainprobe_badput_seconds_total{which})"
+
+
 def _gpu_errors(which: str) -> str:
     return lately(f"trainprobe_gpu_errors_total{{{which}}}", "job, instance, gpu, uuid, kind, code") + " > 0"
 
@@ -119,8 +126,12 @@ STALL_ALERTS = (
         GOODPUT,
         f"(1 - min by ({RUN}) (trainprobe_goodput_ratio{{{NAMED}}})) > {limit.BADPUT_BUDGET_SHARE}\n"
         f"and on ({RUN}) max by ({RUN}) (trainprobe_run_attempts) >= {limit.RESTARTS}\n"
-        f"and on ({RUN}) max by ({RUN}) (trainprobe_run_wall_seconds_total) <= {limit.BUDGET_WALL_SECONDS}\n"
-        f"and on ({RUN}) max by ({RUN}) (trainprobe_phase_active) == 1",
+        f"and on ({RUN}) max by ({RUN}) (trainprobe_phase_active) == 1\n"
+        f"and on ({RUN}) {_badput(LOST_WITH_AN_ATTEMPT)} > 0\n"
+        f"and on ({RUN}) (\n"
+        f"  {_badput()} / on ({RUN}) (1 - min by ({RUN}) (trainprobe_goodput_ratio))\n"
+        f"  < on ({RUN}) {limit.BUDGET_WALL_SECONDS} * max by ({RUN}) (trainprobe_run_attempts)\n"
+        f")",
         f'{_RUN_HERE} is attempt {{{{ with printf "max(trainprobe_run_attempts{_OF_RUN})" $labels.job'
         " $labels.instance $labels.run | query }}{{ . | first | value }}{{ end }} of its job, which was not productive"
         " for {{ $value | humanizePercentage }} of its time",
@@ -136,12 +147,8 @@ STALL_ALERTS = (
         f"  (\n"
         f"    time() - trainprobe_last_step_timestamp_seconds{{{NAMED}}}\n"
         f"    > on ({RANK})\n"
-        f"    (\n"
-        f"      clamp_min({limit.NO_PROGRESS_BASELINES} * trainprobe_step_baseline_seconds,"
+        f"    clamp_min({limit.NO_PROGRESS_BASELINES} * trainprobe_step_baseline_seconds,"
         f" {limit.NO_PROGRESS_SECONDS})\n"
-        f"      or on ({RANK})\n"
-        f"      0 * trainprobe_last_step_timestamp_seconds + {limit.NO_PROGRESS_AT_FIRST_SECONDS}\n"
-        f"    )\n"
         f"  )\n"
         f"  and on ({RANK})\n"
         f'  (trainprobe_phase_active{{phase="train"}} == 1)\n'
@@ -149,6 +156,22 @@ STALL_ALERTS = (
         f"{_RUN_HERE} has made no step for {{{{ $value | humanizeDuration }}}}",
         "The run is in its train phase and does nothing. Take the stall's chain and Python stack from the dashboard or"
         " `trainprobe report` before anybody kills it: they are what tells a deadlock from a hung file system.",
+        labels={"since": "baseline"},
+    ),
+    Alert(
+        "TrainingNoProgress",
+        WARNING,
+        STALLS,
+        f"max by ({RUN}) (\n"
+        f"  trainprobe_steps_total{{{NAMED}}} > 0\n"
+        f"  and trainprobe_steps_total == trainprobe_steps_total offset {limit.NO_PROGRESS_AT_FIRST}\n"
+        f"  and on ({RANK})\n"
+        f'  (trainprobe_phase_active{{phase=~"startup|attaching"}} == 1)\n'
+        f")",
+        f"{_RUN_HERE} has made {_COUNT} steps, and none for {limit.NO_PROGRESS_AT_FIRST}",
+        "It hangs in its first steps, before anybody knows how long one should take: a collective that not all ranks"
+        " call, a lock, a file system. `py-spy dump --pid PID` shows where, `trainprobe report` what it waits for.",
+        labels={"since": "start"},
     ),
     Alert(
         "TrainingSlowingDown",

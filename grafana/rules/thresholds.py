@@ -17,11 +17,11 @@ STALLED_SHARE = 0.5  # of STALL_WINDOW: more of it was lost to stalls than not
 LOST_BUDGET_SHARE = 0.10  # a tenth of a run's time is worth somebody's time
 BUDGET_WALL_SECONDS = 1800  # a run younger than this has no hour to judge by
 BUDGET_FOR = "10m"
-RESTARTS = 3  # attempts of a job that end before BUDGET_WALL_SECONDS, so that no window shows them
+RESTARTS = 3  # attempts of a job, each shorter than BUDGET_WALL_SECONDS on average, so that no window shows them
 BADPUT_BUDGET_SHARE = 0.30  # of a job's wall time, restarts included; large jobs reach less
 
 NO_PROGRESS_SECONDS = 600
-NO_PROGRESS_AT_FIRST_SECONDS = 1800  # of the first steps nobody knows how long they should take
+NO_PROGRESS_AT_FIRST = "30m"  # of the first steps nobody knows how long they should take
 NO_PROGRESS_BASELINES = 20  # a run whose step takes a minute may be silent for twenty of them
 
 SLOWER_SHARE = 0.10  # the baseline against that of SLOWER_AGO before

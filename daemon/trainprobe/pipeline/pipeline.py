@@ -75,6 +75,7 @@ class Pipeline:
     _offsets: Offsets = field(default_factory=Offsets)
     _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
     _opened: bool = False
+    _stalled: int = 0  # closed stalls of all ranks
     _inspected: frozenset[tuple[int, int]] = frozenset()
     _inspected_ns: int = 0
     _slept_ns: int | None = None  # a late driver was last found asleep
@@ -96,9 +97,10 @@ class Pipeline:
         opened = ((name, rank.stalls.open) for name, run in self.runs.items() for rank in run.ranks)
         stalls = frozenset((name, entry.start_ns) for name, entry in opened if entry is not None)
         self._opened = bool(stalls - self._open) or any(news)
-        if self._opened or stalls != self._open:
-            shorten(self.runs.values())
         self._open = stalls
+        if (stalled := sum(rank.stalls.total for run in self.runs.values() for rank in run.ranks)) != self._stalled:
+            self._stalled = stalled
+            shorten(self.runs.values())
 
     def _add_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):

@@ -201,6 +201,7 @@ class StallBook:
 
     def forget_oldest(self) -> None:
         self.gone.add(self.entries.pop(0).ns)
+        self.joins = self.joins and bool(self.entries)
         self.memo.clear()
 
     def _extend(

@@ -21,7 +21,8 @@ CALM_TICKS_NS = ((110 * NS, 20 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CA
 """(even for so long, pause), where the kernel itself wakes for a late step and nobody reads the reports."""
 GLANCES = 5  # at limits, between two sampling passes
 DETAIL_NS = NS // 10
-FIRST_LOOKS_NS = 3 * DETAIL_NS  # a late step is looked at so often for so long whatever it costs: it may be a stall
+FIRST_LOOKS_NS = 3 * DETAIL_NS  # late steps are looked at so often for so long whatever it costs: they may be stalls,
+FIRST_LOOKS_APART_NS = 2 * NS  # and again after this
 SLACK_NS = 300_000_000  # from a stall limit to the pass that looks at it: most steps are over by then
 EARLY_SLACK_NS = 1_000_000  # the same where bursts are over sooner, again and again, and no stack shows what they do
 TOGETHER_NS = 250_000_000  # an alarm so shortly before another duty waits for it
@@ -62,13 +63,14 @@ class Schedule:
     threads_apart_ns: int = THREADS_NS
     cost_ns: int = 0
     alarmed: bool = False  # the kernel itself wakes for late steps
-    late_ns: int = NEVER  # since when a step is late
+    late: bool = False  # a step is
+    looks_ns: int = -FIRST_LOOKS_APART_NS  # when first looks began
     armed: list[Armed] = field(default_factory=list)
 
     def duties_ns(self, *, spared: bool, stack: bool, report_ns: int | None, limits_ns: int | None) -> int:
         """When something is due whatever the drivers do. ``spared``: only the first looks at a late step are close;
         ``stack``: one is being taken."""
-        closely = self.late_ns <= self.turn_ns and not (spared and self.turn_ns - self.late_ns >= FIRST_LOOKS_NS)
+        closely = self.late and not (spared and self.turn_ns - self.looks_ns >= FIRST_LOOKS_NS)
         due = [self.turn_ns + (DETAIL_NS if closely else self.tick_ns)]
         if report_ns is not None:
             due.append(report_ns)
@@ -88,7 +90,9 @@ class Schedule:
         return alarm if alarm < duties - TOGETHER_NS else duties
 
     def note_late(self, at: int, *, late: bool) -> None:
-        self.late_ns = min(self.late_ns, at) if late else NEVER
+        self.late = late
+        if late and at - self.looks_ns >= FIRST_LOOKS_APART_NS:
+            self.looks_ns = at
 
     @property
     def early(self) -> bool:
@@ -191,10 +195,10 @@ class ReportSchedule:
         return True
 
     def took(self, spent_ns: int) -> None:
-        """The last one took so long. On a full host one takes twice as long now and then: the lesser of two counts."""
-        spent_ns, self._spent_ns = min(spent_ns, self._spent_ns), spent_ns
+        """The last one took so long. For regular ones the lesser of two counts: some take twice as long."""
+        usual_ns, self._spent_ns = min(spent_ns, self._spent_ns), spent_ns
         self._regular_ns, self._late_ns = (
-            min(max(self.least_ns, round(spent_ns / share)), LONGEST_REPORT_NS) for share in (SHARE, LATE_SHARE)
+            min(max(self.least_ns, round(usual_ns / share)), LONGEST_REPORT_NS) for share in (SHARE, LATE_SHARE)
         )
         self._allowance.spread_ns = min(max(SPREAD_NS, round(spent_ns / URGENT_SHARE)), WIDEST_NS)
 

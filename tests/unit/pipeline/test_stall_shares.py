@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders.driver import Driver, played
 from trainprobe.model.cause import Cause
+from trainprobe.pipeline import stall_shares
 from trainprobe.pipeline.run.state import RunState
 from trainprobe.pipeline.stall_shares import OF_HOST, OF_RUN, shorten
 from trainprobe.pipeline.stalls import KEEP, StallEntry
@@ -48,6 +49,30 @@ def test_a_run_has_so_many_and_its_fullest_ranks_lose_their_oldest() -> None:
     assert sum(first.stalls.gone.counts) == gone
     assert first.stalls.gone.seconds == pytest.approx(2.0 * gone)
     assert first.stalls.total == KEEP
+
+
+def test_stalls_that_are_over_before_anybody_looks_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall_shares, "OF_RUN", 10)
+    driver = Driver()
+    driver.begin()
+    driver.train(60)
+    for number in range(30):
+        driver.train(12)
+        driver.write(f"/out/epoch_{number}.pth", 246_000_000, 0.3, 0.9)
+    driver.train(2)
+    (one,) = played(driver).runs.values()
+    (rank,) = one.ranks
+    assert (rank.stalls.total, kept(one)) == (30, [10])
+
+
+def test_a_stall_that_goes_on_with_one_that_is_forgotten_stands_by_itself() -> None:
+    one = run("a", 1)
+    (rank,) = one.ranks
+    last = rank.stalls.entries[0]
+    rank.stalls.begin(replace(last, first_step=1, end_ns=None), 2)
+    assert rank.stalls.joins
+    rank.stalls.forget_oldest()
+    assert len(rank.stalls.listed()) == 1
 
 
 def test_few_ranks_keep_all() -> None:
