@@ -18,7 +18,7 @@ from trainprobe.bpf import abi
 from trainprobe.bpf.probes import CROWDED, Probes
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.cells import Leaf, Level, RowKind
-from trainprobe.model.event import ProcessEventKind
+from trainprobe.model.event import FileEventKind, ProcessEventKind
 
 FORK, EXIT = ProcessEventKind.FORK, ProcessEventKind.EXIT
 NOBODY = 1 << 23
@@ -54,6 +54,28 @@ def test_what_the_ring_has_no_room_for_is_counted_to_the_last_event(own_probes: 
     assert lost["malformed"] == 0
     after = Observed.python(own_probes, "import os\nif os.fork() == 0: os._exit(3)\nos.wait()").go().finish()
     assert [event.code for event in after.processes(EXIT)] == [3, 0], "and then it goes on"
+
+
+def test_who_renames_all_the_time_has_a_part_of_the_ring(own_probes: Probes, tmp_path: Path) -> None:
+    """So that the ends of processes, and others' files, have room in it."""
+    code = f"""
+import os, time
+os.chdir({str(tmp_path)!r})
+open('a', 'w').close()
+end = time.monotonic() + 1.0
+while time.monotonic() < end:
+    os.rename('a', 'b')
+    os.rename('b', 'a')
+    try:
+        os.unlink('none')
+    except OSError:
+        pass
+"""
+    told = Observed.python(own_probes, code).go().finish()
+    lost = own_probes.lost()
+    assert lost["file"] > 1000
+    assert lost["process"] == 0
+    assert 256 <= len(told.files(FileEventKind.RENAMED)) <= 256 * 12
 
 
 def test_a_full_map_is_told_and_survived(own_probes: Probes) -> None:

@@ -503,7 +503,7 @@ int on_name_end(struct call_end *e) {
             return 0;
         }
     }
-    bool renames = kind == CALL_RENAME || (kind == CALL_UNLINK && !in_shared_memory(c->path, false));
+    bool renames = kind == CALL_RENAME || (kind == CALL_UNLINK && !e->result && !in_shared_memory(c->path, false));
     if (renames || told == FILE_CLOSED)
         tell_name(c, told, now, e->result);
     if (!ours)

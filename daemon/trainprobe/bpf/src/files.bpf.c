@@ -35,8 +35,35 @@ INLINE void fill_file(struct file_message *m, u32 message, u32 kind, u64 now, st
     else
         __builtin_memset(&m->use, 0, sizeof(m->use));
 }
+/* Opens, renames and unlinks are messages of 664 bytes: of one user so many in 0.1 s, or the ring would be full of
+ * them. */
+#define NAMES_AT_ONCE 256
+#define NAMES_NS      100000000ull
+
+struct name_rate {
+    u64 begun, count;
+};
+BPF_TABLE("lru_hash", u32, struct name_rate, name_rates, 1024);
+
+INLINE bool too_many_names(u64 now) {
+    u32 user = bpf_get_current_uid_gid();
+    struct name_rate *r = name_rates.lookup(&user);
+    if (!r) {
+        struct name_rate first = {};
+        name_rates.update(&user, &first);
+        return false;
+    }
+    if (now - r->begun > NAMES_NS) {
+        r->begun = now;
+        r->count = 0;
+    }
+    __sync_fetch_and_add(&r->count, 1);
+    return r->count > NAMES_AT_ONCE;
+}
 INLINE struct named_file_message *begin_named(u32 kind, u64 now, struct file_key *key, struct file_use *u) {
-    struct named_file_message *m = ring.ringbuf_reserve(sizeof(*m));
+    struct named_file_message *m = 0;
+    if (!too_many_names(now))
+        m = ring.ringbuf_reserve(sizeof(*m));
     if (!m) {
         count_lost(LOST_FILE);
         return 0;
