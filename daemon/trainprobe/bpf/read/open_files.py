@@ -37,7 +37,8 @@ class OpenFiles:
             self._of[event.pid].add((event.dev, event.ino))
 
     def read(self, now: int) -> list[FileEvent]:
-        """Files open for writing at ``now``. Entries of files closed long ago are dropped (``take_late``)."""
+        """Files open for writing at ``now``. Entries of files closed long ago are dropped (``take_late``): of those to
+        which nothing was written, the end may not have been told either."""
         found = []
         flights: dict[_File, abi.CallRecord] | None = None
         entries = self._files.entries()
@@ -55,7 +56,7 @@ class OpenFiles:
                 continue
             quiet_ns = now - use.told
             settled = quiet_ns > (SETTLED_NS if use.calls else FORGOTTEN_NS)
-            if settled and (last := self._files.pop(key)) and last.calls:
+            if settled and (last := self._files.pop(key)) and (last.calls or last.opened >= last.told):
                 self._late.append(self._closed(key, last, now))
         self._ended.clear()
         return found

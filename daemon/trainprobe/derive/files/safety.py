@@ -6,7 +6,7 @@ from dataclasses import field
 
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.files.save import Save
-from trainprobe.derive.files.saves import Saves
+from trainprobe.derive.files.saves import Saves, is_empty
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
@@ -52,7 +52,7 @@ class Safety:
         elif event.kind == FileEventKind.RENAMED and not event.errno:
             self._complete.pop(event.path, None)
             self._gained(_save(saves, event.new_path), saves, event.at_ns)
-        elif event.kind == FileEventKind.CLOSED:
+        elif event.kind == FileEventKind.CLOSED and not is_empty(event):
             self._gained(_save(saves, event.path), saves, event.at_ns)
 
     def _lost(self, event: FileEvent, *, in_place: bool) -> None:

@@ -12,9 +12,9 @@ from trainprobe.model.dataclass import dataclass
 
 @dataclass(slots=True, kw_only=True)
 class _Made:
-    """What was made of a closed save, until it changes (``Saves.changed``)."""
+    """What was made of a save, until it changes (``Saves.changed``); only its kind while it is open."""
 
-    kind: FileClass | None = field(default=None, compare=False)
+    kind: FileKind | None = field(default=None, compare=False)
     parts: tuple[int, ...] | None = field(default=None, compare=False)
     shown: Any = field(default=None, compare=False, repr=False)  # in reports
 
@@ -84,13 +84,15 @@ class Save(_Placed):
         return own + self.gap_ns + self.ahead_ns + self.inside_ns
 
     def kind_of(self, rules: FileRules) -> FileClass:
-        return self.filed(rules).of
+        return (self.kind or self.filed(rules)).of
 
     def filed(self, rules: FileRules) -> FileKind:
         """The same, with the kind of log."""
-        if self.was_checkpoint:
-            return FileKind(FileClass.CHECKPOINT)
-        return classify(self.path, self.bytes, created=self.created, append=self.append, early=self.early, rules=rules)
+        if self.kind is None:
+            created, append, early = self.created, self.append, self.early
+            kind = classify(self.path, self.bytes, created=created, append=append, early=early, rules=rules)
+            self.kind = FileKind(FileClass.CHECKPOINT) if self.was_checkpoint else kind
+        return self.kind
 
 
 @dataclass(frozen=True, slots=True)

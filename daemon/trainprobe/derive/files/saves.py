@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable
 from dataclasses import field, replace
 from operator import attrgetter
 
-from trainprobe.derive.files.purpose import FileClass, FileRules, classify
+from trainprobe.derive.files.purpose import LARGE, FileClass, FileRules, classify
 from trainprobe.derive.files.renames import Rename, Renames
 from trainprobe.derive.files.save import Removal, Save, SaveTotals
 from trainprobe.derive.files.save_groups import SavedFile
@@ -25,6 +25,8 @@ FOLLOW = 60 * NS
 REOPEN = 5 * NS
 """A file opened again so soon, and not emptied, is the same save (torch.save(path), then open and fsync)."""
 KEEP = 512
+OPEN = 512
+"""Open files that are followed at a time: each turn looks at them all. Others count when they are closed."""
 LONGEST = 8
 NAMES = 2048
 
@@ -61,6 +63,7 @@ class Saves:
     gone: SaveTotals = field(default_factory=SaveTotals)
     logs: dict[str, LogUse] = field(default_factory=dict)
     names: dict[tuple[int, int], FileEvent] = field(default_factory=dict)
+    full_ns: int = -NS  # when none of the open ones could make room
     carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of log files: (dev, ino) -> bytes
     removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
@@ -101,13 +104,12 @@ class Saves:
         if event.kind == FileEventKind.OPENED:
             self._opened(key, event)
         elif event.kind in (FileEventKind.PROGRESS, FileEventKind.CLOSED):
+            if key not in self.open and is_empty(event):
+                return
             save = self.open.get(key) or self._opened(key, event)
             self._totals(save, event)
             if event.kind == FileEventKind.CLOSED:
-                save.end_ns = event.at_ns
-                self.open.pop(save.key, None)
-                self.carried.pop(save.key, None)
-                self._keep(save)
+                self._keep(save, event.at_ns)
         elif event.kind == FileEventKind.RENAMED:
             self._renamed(event)
         elif not event.errno and self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT:
@@ -117,7 +119,10 @@ class Saves:
         """Remember what an inode is called now, and whether it was begun anew."""
         if not event.ino or not event.path or event.kind == FileEventKind.UNLINKED:
             return
-        before = self.names.pop(key[1:], None)
+        before = self.names.get(key[1:])
+        if before is not None and event.kind == FileEventKind.CLOSED and event.at_ns < before.at_ns and is_empty(event):
+            return  # told late, and somebody used the file since
+        self.names.pop(key[1:], None)
         known = before is not None and event.kind != FileEventKind.OPENED
         if event.kind == FileEventKind.RENAMED and event.errno in (0, errors.EXDEV):  # what it is called, or will be
             event = replace(event, path=event.new_path)
@@ -140,12 +145,20 @@ class Saves:
 
     def _opened(self, key: tuple[int, int, int], event: FileEvent) -> Save:
         start = event.opened_ns or event.at_ns
+        save = Save(key, event.path, start, event.tid, created=event.created, append=event.append)
+        save.early = self._early(start)
+        if key not in self.open and len(self.open) >= OPEN:
+            if event.at_ns - self.full_ns < NS:
+                return save
+            other = next((one for one in self.open.values() if _can_go(one, self, event.at_ns)), None)
+            if other is None:
+                self.full_ns = event.at_ns
+                return save
+            self._keep(other, _told_ns(other))
         again = self._opened_again(key, event)
         if again is not None:
             return again
         moved = next((s for s in reversed(self.closed) if s.moving_to and s.moving_to == event.path), None)
-        save = Save(key, event.path, start, event.tid, created=event.created, append=event.append)
-        save.early = self._early(start)
         if moved is not None:
             self.closed.remove(moved)
             self.changed([moved])
@@ -170,7 +183,7 @@ class Saves:
         return None
 
     def _totals(self, save: Save, event: FileEvent) -> None:
-        before = self.carried.get(save.key)
+        before, was = self.carried.get(save.key), (save.path, save.bytes >= LARGE, save.created, save.append)
         save.path = event.path or save.path
         if not save.renamed_ns:
             save.renamed_ns = self.renames.at_ns(save.path, save.start_ns)
@@ -185,14 +198,19 @@ class Saves:
         save.meta_ns = event.meta_ns + (before.meta_ns if before else 0)
         save.gap_ns = event.gap_ns + (before.gap_ns if before else 0)
         save.errno = save.errno or event.errno
+        if was != (save.path, save.bytes >= LARGE, save.created, save.append):
+            save.kind = None
 
-    def _keep(self, save: Save) -> None:
+    def _keep(self, save: Save, end_ns: int) -> None:
+        save.end_ns = end_ns
+        self.open.pop(save.key, None)
+        self.carried.pop(save.key, None)
         if save.bytes == 0 and not save.errno:
             return
         kind = save.filed(self.rules)
         if kind.of == FileClass.LOG:
             self._log(save, kind.log)
-            if not save.early or replace(save, early=False).kind_of(self.rules) == FileClass.LOG:
+            if not save.early or replace(save, early=False, kind=None).kind_of(self.rules) == FileClass.LOG:
                 return
         self.closed.append(save)
         self.changed([save])
@@ -322,6 +340,21 @@ class Saves:
 _started = attrgetter("start_ns")
 
 
+def is_empty(event: FileEvent) -> bool:
+    """Whether nothing was done to the file, so that one that is not known need not be."""
+    return not (event.calls or event.bytes or event.write_ns or event.sync_ns or event.errno)
+
+
+def _told_ns(save: Save) -> int:
+    return max(save.start_ns, save.grown_ns)
+
+
+def _can_go(save: Save, saves: Saves, at_ns: int) -> bool:
+    """Whether an open one makes room for another: nothing was written to it, or its close was lost."""
+    written = save.calls + save.write_ns + save.sync_ns or save.key in saves.carried
+    return not written or at_ns - _told_ns(save) > FOLLOW
+
+
 def _being_written(saves: Saves) -> list[Save]:
     return [save for save in saves.open.values() if save.kind_of(saves.rules) == FileClass.CHECKPOINT]
 
@@ -357,8 +390,4 @@ def _is_over(save: Save, saves: Saves, at_ns: int) -> bool:
 
 
 def _checkpoints(closed: Iterable[Save], rules: FileRules) -> list[Save]:
-    for save in closed:
-        if save.kind is None:
-            save.kind = save.kind_of(rules)
-    wanted = FileClass.CHECKPOINT
-    return sorted([save for save in closed if save.kind is wanted], key=_started)
+    return sorted([save for save in closed if save.kind_of(rules) is FileClass.CHECKPOINT], key=_started)

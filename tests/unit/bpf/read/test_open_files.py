@@ -73,3 +73,14 @@ def test_a_file_whose_opening_was_lost_is_closed_at_the_next_pass() -> None:
     assert world.files.read(NOW) == []
     assert [(event.kind, event.pid) for event in world.files.take_late()] == [(FileEventKind.CLOSED, 10)]
     assert world.map.kept == {}
+
+
+def test_the_end_of_a_file_that_was_never_written_is_told_where_the_kernel_did_not() -> None:
+    world, late = World(), NOW + 12 * 10**9
+    world.map.kept[10, 1, 1] = abi.FileUse(opened=NOW, told=NOW, closed=NOW + 5)
+    world.map.kept[10, 1, 2] = abi.FileUse(opened=NOW, told=NOW + 10**9, closed=NOW + 10**9)  # told with its close
+    world.files.read(late)
+    assert [(event.kind, event.at_ns, event.ino) for event in world.files.take_late()] == [
+        (FileEventKind.CLOSED, NOW + 5, 1)
+    ]
+    assert world.map.kept == {}

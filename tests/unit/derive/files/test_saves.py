@@ -1,0 +1,80 @@
+"""Files that are open: so many are followed at a time, the written ones first, and all count when they are closed."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainprobe.derive.files import purpose, save
+from trainprobe.derive.files.saves import OPEN, Saves
+from trainprobe.model.event import FileEvent, FileEventKind
+from trainprobe.model.moment import NS
+
+OPENED, PROGRESS, CLOSED = FileEventKind.OPENED, FileEventKind.PROGRESS, FileEventKind.CLOSED
+
+
+def event(kind: FileEventKind, at: int, path: str, ino: int, *, opened: int = 0, size: int = 0) -> FileEvent:
+    calls = int(size > 0)
+    return FileEvent(kind, at, 1, 1, 1, ino, path, opened_ns=opened or at, bytes=size, calls=calls, created=True)
+
+
+def feed(saves: Saves, *events: FileEvent) -> None:
+    for one in events:
+        saves.add_event(one)
+
+
+def following(*events: FileEvent) -> Saves:
+    saves = Saves()
+    saves.begin_steps(0)
+    feed(saves, *events)
+    return saves
+
+
+def test_files_that_are_never_written_nor_closed_do_not_stay() -> None:
+    model = event(OPENED, 1, "/out/model.pt", 1), event(PROGRESS, 2, "/out/model.pt", 1, opened=1, size=9)
+    saves = following(*model, *(event(OPENED, 10 + n, f"/out/lock{n}", 10 + n) for n in range(3 * OPEN)))
+    assert len(saves.open) == OPEN
+    assert [one.path for one in saves.checkpoints()] == ["/out/model.pt"]
+
+
+def test_beyond_the_bound_a_file_counts_when_it_is_closed() -> None:
+    """Those that are followed stay, so that no figure of an open file falls."""
+    names = [(f"/out/{n}.csv", n) for n in range(1, OPEN + 100)]
+    saves = following(*(event(PROGRESS, 5, path, ino, opened=ino, size=10) for path, ino in names))
+    before = {use.path for use in saves.all_logs()}
+    feed(saves, *(event(PROGRESS, 6, path, ino, opened=ino, size=10) for path, ino in reversed(names)))
+    assert {use.path for use in saves.all_logs()} == before
+    feed(saves, *(event(kind, 9, "/out/model.pt", 5000, opened=8, size=7) for kind in (OPENED, PROGRESS, CLOSED)))
+    assert [(one.path, one.bytes) for one in saves.checkpoints()] == [("/out/model.pt", 7)]
+
+
+def test_a_file_whose_close_was_lost_gives_its_place_and_keeps_its_bytes() -> None:
+    names = [(f"/out/{n}.pt", n) for n in range(1, OPEN + 1)]
+    saves = following(*(event(PROGRESS, ino, path, ino, opened=ino, size=10) for path, ino in names))
+    feed(saves, event(OPENED, 100 * NS, "/out/new.pt", 5000))
+    assert len(saves.open) == OPEN
+    assert [(one.path, one.bytes) for one in saves.closed] == [("/out/1.pt", 10)]
+
+
+def test_the_end_of_an_empty_file_is_no_save() -> None:
+    saves = following(*(event(kind, 5, "/out/model.pt", 7, size=10) for kind in (OPENED, CLOSED)))
+    feed(saves, event(CLOSED, 6, "/out/model.pt", 7), event(CLOSED, 6, "/out/other.pt", 8))
+    assert (len(saves.closed), saves.closed[0].end_ns, saves.open) == (1, 5, {})
+
+
+def test_open_files_are_classed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    saves = following(*(event(PROGRESS, 5, f"/out/data{n}", n, size=10) for n in range(1, 9)))
+    monkeypatch.setattr(save, "classify", lambda *_, **__: purpose.FileKind(purpose.FileClass.OTHER))
+    assert saves.checkpoints() == []
+    monkeypatch.setattr(save, "classify", None)
+    feed(saves, *(event(PROGRESS, 6, f"/out/data{n}", n, size=20) for n in range(1, 9)))
+    assert saves.checkpoints() == []
+    monkeypatch.undo()
+    feed(saves, event(PROGRESS, 7, "/out/data1", 1, size=purpose.LARGE))
+    assert [one.path for one in saves.checkpoints()] == ["/out/data1"]
+
+
+def test_the_late_end_of_an_empty_file_does_not_hide_who_used_it_since() -> None:
+    other = FileEvent(OPENED, 8, 2, 2, 1, 7, "/out/lock")
+    saves = following(event(OPENED, 4, "/out/lock", 7), other, event(CLOSED, 5, "/out/lock", 7, opened=4))
+    assert saves.touched(2, 7, 9) == [other]
+    assert {one.key[0] for one in saves.open.values()} == {2}
