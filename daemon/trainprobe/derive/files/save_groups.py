@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import field, replace
 
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
@@ -16,6 +16,8 @@ LONG_NS = 60 * NS
 """So does one by a helper in the directory of one save, up to this pause."""
 RECENT = 8
 """Saves that a file may still belong to."""
+PATHS = 512
+"""The first files of a save, and names, that are told apart: one that is written again begins with them."""
 _OF_ONE_SAVE = re.compile(
     r".*/(?:(?:tmp-)?checkpoint-[0-9]+|global_step[0-9]+|iter_[0-9]+|[^/]*orbax-checkpoint-tmp[^/]*)(?=/)"
 )
@@ -46,14 +48,8 @@ class SaveGroup:
     own: str  # a directory that holds this save only; "": none is known
     step: int | None
     renamed_ns: int  # when its directory got its name; 0: it did not
-    paths: set[str]
-    names: set[str]  # the same without numbers
-
-    def copy(self) -> SaveGroup:
-        paths, names = set(self.paths), set(self.names)
-        return SaveGroup(
-            self.number, self.start_ns, self.end_ns, self.root, self.own, self.step, self.renamed_ns, paths, names
-        )
+    paths: frozenset[int]  # hashes of the first PATHS: short, however long they are
+    names: frozenset[int]  # of the same without numbers
 
 
 @dataclass(slots=True)
@@ -64,7 +60,7 @@ class SaveGroups:
     recent: list[SaveGroup] = field(default_factory=list)
 
     def copy(self) -> SaveGroups:
-        return SaveGroups(self.count, [group.copy() for group in self.recent])
+        return SaveGroups(self.count, [replace(group) for group in self.recent])
 
     def add(self, file: SavedFile) -> int:
         """The number of its save."""
@@ -78,13 +74,11 @@ class SaveGroups:
                 group.start_ns, group.end_ns = min(group.start_ns, file.start_ns), max(group.end_ns, file.end_ns)
                 group.step = file.step if file.step is not None else group.step
                 group.renamed_ns = group.renamed_ns or file.renamed_ns
-                group.paths.add(file.path)
-                group.names.add(name)
+                group.paths, group.names = _with(group.paths, file.path), _with(group.names, name)
                 return group.number
         self.count += 1
-        group = SaveGroup(
-            self.count, file.start_ns, file.end_ns, own or folder, own, file.step, file.renamed_ns, {file.path}, {name}
-        )
+        root, paths, names = own or folder, _with(frozenset(), file.path), _with(frozenset(), name)
+        group = SaveGroup(self.count, file.start_ns, file.end_ns, root, own, file.step, file.renamed_ns, paths, names)
         self.recent = [*self.recent, group][-RECENT:]
         return group.number
 
@@ -117,9 +111,15 @@ def _belongs(file: SavedFile, group: SaveGroup, own: str) -> bool:
     if own and own == group.own:
         return pause_ns < LONG_NS
     if known and not stepped:
-        return pause_ns < max(PAUSE_NS, group.end_ns - group.start_ns) and file.path not in group.paths
-    another = _without_numbers(file.path) not in group.names
+        return pause_ns < max(PAUSE_NS, group.end_ns - group.start_ns) and hash(file.path) not in group.paths
+    another = hash(_without_numbers(file.path)) not in group.names
     return pause_ns < PAUSE_NS and another and file.path.rpartition("/")[0] == group.root
+
+
+def _with(hashes: frozenset[int], name: str) -> frozenset[int]:
+    """Copies share them, so they are made anew."""
+    own = hash(name)
+    return hashes if own in hashes or len(hashes) >= PATHS else hashes | {own}
 
 
 def _without_numbers(path: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainprobe.derive.files.save_groups import SavedFile, SaveGroups
+from trainprobe.derive.files.save_groups import PATHS, SavedFile, SaveGroups
 from trainprobe.model.moment import NS
 
 
@@ -86,3 +86,15 @@ def test_a_copy_goes_on_by_itself() -> None:
     assert other.add(file("/run/a.pt", 9, step=9)) == 2
     assert groups.count == 1
     assert groups.add(file("/run/b.pt", 0.1, step=1)) == 1
+
+
+def test_a_save_of_thousands_of_files_is_one_and_keeps_few_of_their_names() -> None:
+    """DCP: the shards of many ranks in one directory; written again into the same, it is another save."""
+    shards = [file(f"/run/out/__{n}_{n % 7}.distcp", n / 100, step=9) for n in range(4000)]
+    again = [file(one.path, one.start_ns / NS + 40.1, step=9) for one in shards]
+    groups = SaveGroups()
+    assert {groups.add(one) for one in shards} == {1}
+    assert len(groups.recent[0].paths) == PATHS
+    assert groups.copy().recent[0].paths is groups.recent[0].paths, "copies share them"
+    assert {groups.add(one) for one in again} == {2}
+    assert max(len(group.names) for group in groups.recent) <= PATHS
