@@ -16,6 +16,7 @@ from typing import Protocol
 from trainprobe.bpf.read.decode import NamedFile, RawFailure, RawLook
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import FileEvent, FileEventKind, FileLooked, ThreadSample
+from trainprobe.model.text import end_of
 
 MAX_NAMES = 16384
 MAX_BYTES = 4 << 20
@@ -95,7 +96,7 @@ class Paths:
 
     def note_directory(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""
-        if directory := self._proc.link(pid, "cwd"):
+        if directory := self._link(pid, "cwd"):
             self._directories[pid] = directory
 
     def forget(self, pid: int) -> None:
@@ -124,7 +125,10 @@ class Paths:
         return replace(event, path=path, new_path=new_path)
 
     def _opened(self, pid: int, descriptor: int) -> str:
-        return self._proc.link(pid, f"fd/{descriptor}").removesuffix(_DELETED)
+        return self._link(pid, f"fd/{descriptor}").removesuffix(_DELETED)
+
+    def _link(self, pid: int, name: str) -> str:
+        return end_of(self._proc.link(pid, name))
 
     def _remember(self, key: Key, path: str) -> None:
         self._names[key] = path
@@ -143,21 +147,21 @@ class Paths:
         inside = path + "/"  # perhaps a directory: its files move with it
         for old, owner in [item for item in self._files.items() if item[0].startswith(inside)]:
             del self._files[old]
-            self._remember(owner, f"{new_path}/{old[len(inside) :]}")
+            self._remember(owner, end_of(f"{new_path}/{old[len(inside) :]}"))
 
     def _absolute(self, pid: int, directory: int, raw: bytes) -> str:
         path = raw.decode(errors="surrogateescape")
         if path.startswith("/") or not path:
             return path
         if directory == _AT_FDCWD:
-            base = self._proc.link(pid, "cwd")
+            base = self._link(pid, "cwd")
             if base:
                 self._directories[pid] = base
             else:
                 base = self._directories.get(pid, "")
         else:
-            base = self._proc.link(pid, f"fd/{directory}")
-        return os.path.normpath(f"{base}/{path}") if base else path
+            base = self._link(pid, f"fd/{directory}")
+        return end_of(os.path.normpath(f"{base}/{path}")) if base else path
 
     def _found(self, named: NamedFile) -> str:
         """A file that was opened before we watched: its descriptor's link, where it still is that file."""
@@ -165,9 +169,9 @@ class Paths:
         link = self._proc.link(pid, f"fd/{named.fd}")
         last = named.parts[0].decode(errors="surrogateescape")  # the beginning of the name, where it is long
         if link.startswith("/") and os.path.basename(link.removesuffix(_DELETED)).startswith(last):
-            return link.removesuffix(_DELETED)
+            return end_of(link.removesuffix(_DELETED))
         inner = "/".join(part.decode(errors="surrogateescape") for part in reversed(named.parts))
-        return f"{self._mount_point(pid, named.event.dev)}/{'…/' if named.deeper else ''}{inner}"
+        return end_of(f"{self._mount_point(pid, named.event.dev)}/{'…/' if named.deeper else ''}{inner}")
 
     def _mount_point(self, pid: int, dev: int) -> str:
         """Where the file system is mounted in the process's view, in ours when it has ended; "" for its root."""
@@ -208,7 +212,7 @@ def _mapped(maps: bytes, ino: int) -> str:
     wanted = b" %d " % ino
     for line in maps.split(b"\n"):
         if wanted in line and (at := line.find(b"/")) > 0:
-            return line[at:].decode(errors="surrogateescape")
+            return end_of(line[at:].decode(errors="surrogateescape"))
     return ""
 
 

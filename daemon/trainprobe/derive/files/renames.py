@@ -6,6 +6,7 @@ from dataclasses import field, replace
 
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent
+from trainprobe.model.text import end_of
 
 KEEP = 8
 
@@ -21,7 +22,7 @@ class Rename:
 
     def moved(self, path: str) -> str:
         """The new path of a file in the directory."""
-        return self.new_path + path[len(self.path) :]
+        return end_of(self.new_path + path[len(self.path) :])
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from trainprobe.bpf.read.paths import Paths, mounts, shared_memory_devices
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.cells import Leaf, Level, Region, ThreadState
 from trainprobe.model.event import CallFailed, FileEvent, FileEventKind, ThreadSample
+from trainprobe.model.text import LONGEST_PATH
 
 HERE = -100
 OPENED, RENAMED, UNLINKED = FileEventKind.OPENED, FileEventKind.RENAMED, FileEventKind.UNLINKED
@@ -62,6 +63,19 @@ def test_a_path_becomes_absolute_where_that_can_be_known(
     proc: Path, path: bytes, directory: int, absolute: str
 ) -> None:
     assert Paths(Proc(str(proc))).resolve(named(OPENED, path, directory=directory)).path == absolute
+
+
+def test_of_a_long_path_the_end_is_kept(proc: Path) -> None:
+    deep = "/" + "/".join(["d" * 199] * 10)
+    for link in ("cwd", "fd/3", "fd/5"):
+        (proc / "7" / link).unlink()
+        (proc / "7" / link).symlink_to(deep)
+    paths = Paths(Proc(str(proc)))
+    opened = paths.resolve(named(OPENED, b"last.ckpt"))
+    assert (len(opened.path), opened.path[:2], opened.path[-10:]) == (LONGEST_PATH, "…d", "/last.ckpt")
+    beside = (paths.resolve(named(RENAMED, b"last.ckpt", b"b.ckpt", new_directory=3)).new_path, paths.of(7, 1, 2))
+    assert {len(path) for path in beside} == {LONGEST_PATH}
+    assert len(paths.resolve(named(OPENED, parts=(b"d",), ino=3)).path) == LONGEST_PATH
 
 
 def test_the_working_directory_is_remembered_beyond_the_process(proc: Path) -> None:

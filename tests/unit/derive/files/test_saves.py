@@ -8,6 +8,7 @@ from trainprobe.derive.files import purpose, save
 from trainprobe.derive.files.saves import OPEN, Saves
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
+from trainprobe.model.text import LONGEST_PATH
 
 OPENED, PROGRESS, CLOSED = FileEventKind.OPENED, FileEventKind.PROGRESS, FileEventKind.CLOSED
 
@@ -53,6 +54,15 @@ def test_a_file_whose_close_was_lost_gives_its_place_and_keeps_its_bytes() -> No
     feed(saves, event(OPENED, 100 * NS, "/out/new.pt", 5000))
     assert len(saves.open) == OPEN
     assert [(one.path, one.bytes) for one in saves.closed] == [("/out/1.pt", 10)]
+
+
+def test_directories_that_are_renamed_again_and_again_do_not_lengthen_a_path() -> None:
+    saves = following(event(PROGRESS, 5, "/s/model.pt", 7, size=10))
+    for at in range(200):
+        saves.add_event(FileEvent(FileEventKind.RENAMED, 10 + at, 1, 1, 0, 0, "/s", "/s" * 40))
+    (path,) = [one.path for one in saves.checkpoints()]
+    assert path.endswith("/s/model.pt")
+    assert len(path) <= LONGEST_PATH
 
 
 def test_the_end_of_an_empty_file_is_no_save() -> None:
