@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from trainprobe.bpf.read.decode import NamedFile, RawFailure, RawLook
+from trainprobe.bpf.read.names import Names
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import FileEvent, FileEventKind, FileLooked, ThreadSample
 from trainprobe.model.text import end_of
 
-MAX_NAMES = 16384
 MAX_BYTES = 4 << 20
 _AT_FDCWD = -100
+_NOBODY = -1  # the process is gone
 _DELETED = " (deleted)"
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-
-Key = tuple[int, int, int]  # pid, dev, ino
 
 
 class ProcessFiles(Protocol):
@@ -62,13 +60,12 @@ class Paths:
 
     def __init__(self, proc: ProcessFiles) -> None:
         self._proc = proc
-        self._names: OrderedDict[Key, str] = OrderedDict()
-        self._files: OrderedDict[str, Key] = OrderedDict()
+        self._names = Names()
         self._directories: dict[int, str] = {}
 
     def of(self, pid: int, dev: int, ino: int) -> str:
         """The last known name, "" where there is none."""
-        return self._names.get((pid, dev, ino), "")
+        return self._names.of((pid, dev, ino))
 
     def of_thread(self, sample: ThreadSample) -> str:
         """The file that a thread is blocked on, "" where there is none or it is not known."""
@@ -111,17 +108,17 @@ class Paths:
         event = named.event
         if event.kind is FileEventKind.OPENED:
             path = self._found(named) if named.parts else self._absolute(event.pid, named.directory, named.path)
-            self._remember((event.pid, event.dev, event.ino), path)
+            self._names.remember((event.pid, event.dev, event.ino), path, self._user(event.pid))
             return replace(event, path=path)
         path = self._absolute(event.pid, named.directory, named.path)
         new_path = self._absolute(event.pid, named.new_directory, named.new_path) if named.new_path else ""
-        key = self._files.get(path)
+        key = self._names.file(path)
         if key:
             event = replace(event, dev=key[1], ino=key[2])
         if event.errno == 0 and event.kind is FileEventKind.RENAMED:
-            self._renamed(path, new_path, key)
+            self._names.rename(path, new_path)
         elif event.errno == 0 and event.kind is FileEventKind.UNLINKED:
-            self._files.pop(path, None)
+            self._names.forget(path)
         return replace(event, path=path, new_path=new_path)
 
     def _opened(self, pid: int, descriptor: int) -> str:
@@ -130,24 +127,11 @@ class Paths:
     def _link(self, pid: int, name: str) -> str:
         return end_of(self._proc.link(pid, name))
 
-    def _remember(self, key: Key, path: str) -> None:
-        self._names[key] = path
-        self._names.move_to_end(key)
-        self._files[path] = key
-        self._files.move_to_end(path)
-        for table in (self._names, self._files):
-            if len(table) > MAX_NAMES:
-                table.popitem(last=False)
-
-    def _renamed(self, path: str, new_path: str, key: Key | None) -> None:
-        if key:
-            self._files.pop(path, None)
-            self._remember(key, new_path)
-            return
-        inside = path + "/"  # perhaps a directory: its files move with it
-        for old, owner in [item for item in self._files.items() if item[0].startswith(inside)]:
-            del self._files[old]
-            self._remember(owner, end_of(f"{new_path}/{old[len(inside) :]}"))
+    def _user(self, pid: int) -> int:
+        try:
+            return self._proc.owner(pid)
+        except OSError:
+            return _NOBODY
 
     def _absolute(self, pid: int, directory: int, raw: bytes) -> str:
         path = raw.decode(errors="surrogateescape")

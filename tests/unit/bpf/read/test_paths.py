@@ -141,16 +141,6 @@ def test_any_mountinfo_is_read(raw: bytes) -> None:
     mounts(raw)
 
 
-def test_memory_is_bounded(proc: Path) -> None:
-    from trainprobe.bpf.read import paths as module
-
-    paths = Paths(Proc(str(proc)))
-    for number in range(module.MAX_NAMES + 100):
-        paths.resolve(named(OPENED, b"/f%d" % number, ino=number))
-    assert len(paths._names) == module.MAX_NAMES
-    assert len(paths._files) == module.MAX_NAMES
-
-
 @pytest.mark.parametrize(
     ("leaf", "ino", "fd", "path"),
     [
