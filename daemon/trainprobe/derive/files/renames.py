@@ -9,6 +9,8 @@ from trainprobe.model.event import FileEvent
 from trainprobe.model.text import end_of
 
 KEEP = 8
+MOVES = 8
+"""So often a file's directory is followed: one that is renamed to and fro for ever is not."""
 
 
 @dataclass(frozen=True, slots=True)

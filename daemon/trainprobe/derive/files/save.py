@@ -26,6 +26,7 @@ class _Placed(_Made):
     step: int | None = None  # of the driver's, in which it was opened; None: not known
     renamed_ns: int = 0  # when a directory that holds it got its name; 0: none did
     was_checkpoint: bool = False  # before that, by the directory's name
+    moves: int = 0  # how often one did
     grown_ns: int = 0  # when calls on it were reported last
 
 
@@ -90,8 +91,11 @@ class Save(_Placed):
         """The same, with the kind of log."""
         if self.kind is None:
             created, append, early = self.created, self.append, self.early
-            kind = classify(self.path, self.bytes, created=created, append=append, early=early, rules=rules)
-            self.kind = FileKind(FileClass.CHECKPOINT) if self.was_checkpoint else kind
+            self.kind = (
+                FileKind(FileClass.CHECKPOINT)
+                if self.was_checkpoint
+                else classify(self.path, self.bytes, created=created, append=append, early=early, rules=rules)
+            )
         return self.kind
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno as errors
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
 
 from trainprobe.derive.files.purpose import LARGE, FileClass, FileRules, classify
-from trainprobe.derive.files.renames import Rename, Renames
+from trainprobe.derive.files.renames import MOVES, Rename, Renames
 from trainprobe.derive.files.save import Removal, Save, SaveTotals
 from trainprobe.derive.files.save_groups import SavedFile
 from trainprobe.derive.files.save_numbers import SaveNumbers
@@ -241,14 +241,11 @@ class Saves:
         return {f"{operation}/{blocking}": ns for operation, ns in parts}
 
     def _renamed(self, event: FileEvent) -> None:
-        save = next((s for s in self.open.values() if s.path == event.path), None)
+        named = [s for s in (*self.open.values(), *reversed(self.closed)) if s.path.startswith(event.path)]
+        near = [s for s in named if s.end_ns is None or event.at_ns - s.end_ns < FOLLOW]
+        save = next((s for s in near if s.path == event.path), None)
         if save is None:
-            save = next(
-                (s for s in reversed(self.closed) if s.path == event.path and event.at_ns - (s.end_ns or 0) < FOLLOW),
-                None,
-            )
-        if save is None:
-            self._directory_renamed(event)
+            self._directory_renamed(event, near)
             return
         self.changed([save])
         save.rename_ns += event.meta_ns
@@ -261,15 +258,11 @@ class Saves:
             if save.end_ns is not None:
                 save.end_ns = max(save.end_ns, event.at_ns)
 
-    def _directory_renamed(self, event: FileEvent) -> None:
+    def _directory_renamed(self, event: FileEvent, near: Sequence[Save]) -> None:
         if event.errno or not event.path:
             return
         rename = Rename(event.path.rstrip("/"), event.new_path.rstrip("/"), event.at_ns)
-        inside = [
-            save
-            for save in (*self.closed, *self.open.values())
-            if rename.moves(save.path) and (save.end_ns is None or event.at_ns - save.end_ns < FOLLOW)
-        ]
+        inside = [save for save in near if save.moves < MOVES and rename.moves(save.path)]
         if not inside:
             return
         self.renames.add(rename)
@@ -278,7 +271,7 @@ class Saves:
         self.changed(inside)
         for save in inside:
             save.path = rename.moved(save.path)
-            save.renamed_ns = rename.at_ns
+            save.renamed_ns, save.moves = rename.at_ns, save.moves + 1
 
     def checkpoints(self) -> list[Save]:
         """Checkpoints closed and open, by start."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainprobe.derive.files import purpose, save
+from trainprobe.derive.files.renames import MOVES
 from trainprobe.derive.files.saves import OPEN, Saves
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
@@ -63,6 +64,21 @@ def test_directories_that_are_renamed_again_and_again_do_not_lengthen_a_path() -
     (path,) = [one.path for one in saves.checkpoints()]
     assert path.endswith("/s/model.pt")
     assert len(path) <= LONGEST_PATH
+
+
+def test_a_directory_that_is_renamed_to_and_fro_is_not_followed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    saves, classed = following(*(event(PROGRESS, 5, f"/a/data{n}", n, size=10) for n in range(1, 100))), [0]
+
+    def counted(*_: object, **__: object) -> purpose.FileKind:
+        classed[0] += 1
+        return purpose.FileKind(purpose.FileClass.OTHER)
+
+    monkeypatch.setattr(save, "classify", counted)
+    for at in range(200):
+        path, other = ("/a", "/b") if at % 2 == 0 else ("/b", "/a")
+        saves.add_event(FileEvent(FileEventKind.RENAMED, 10 + at, 1, 1, 0, 0, path, other))
+    assert classed[0] <= 99 * (MOVES + 1)
+    assert {one.moves for one in saves.open.values()} == {MOVES}
 
 
 def test_the_end_of_an_empty_file_is_no_save() -> None:
