@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import field, replace
 
 from trainprobe.derive.goodput import goodput
@@ -48,9 +49,11 @@ class Jobs:
         self._accounts[run.key] = account
         return replace(run, goodput=account)
 
-    def forget(self) -> None:
-        """The oldest accounts beyond the bound."""
+    def forget(self, known: Collection[str]) -> None:
+        """The oldest accounts beyond the bound, and attempts that are neither of a ``known`` run nor have one."""
         for run in list(self._accounts)[:-KEPT]:
             del self._accounts[run]
-            self._attempts.pop(run, None)
+        self._attempts = {
+            run: attempt for run, attempt in self._attempts.items() if run in known or run in self._accounts
+        }
         self._latest = {job: run for job, run in self._latest.items() if run in self._accounts or run in self._attempts}

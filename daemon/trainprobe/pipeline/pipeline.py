@@ -199,8 +199,8 @@ class Pipeline:
             ended.remove(oldest)
             self._settled.pop(oldest[0], None)
             self.runs.pop(oldest[0], None)
-        self._jobs.forget()
         known = {*self._settled, *self.runs}
+        self._jobs.forget(known)
         self._host.shared = {key: one for key, one in self._host.shared.items() if known.intersection(one.runs)}
 
     def armed(self) -> list[Armed]:

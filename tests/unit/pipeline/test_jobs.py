@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from tests.builders.driver import Driver, moment, ns, played
-from trainprobe.model.event import RunEnded, RunStarted, StartSeen
+from trainprobe.model.event import Event, RunEnded, RunStarted, StartSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Run
 from trainprobe.model.resume_state import ResumedJob
-from trainprobe.pipeline import SETTLED_NS, Pipeline
+from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
 
 JOB, LAST = "train.py-0123abcd", "/out/last.pt"
 
@@ -70,6 +70,17 @@ def test_runs_without_a_job_are_alone() -> None:
     first = an_attempt(pipeline, 1000 * NS, "train.py-1", job="")
     second = an_attempt(pipeline, first.now + NS, "train.py-2", job="")
     assert [run.goodput.attempt for run in runs(pipeline, second.now)] == [1, 1]
+
+
+def test_runs_that_are_dropped_before_a_report_leave_nothing() -> None:
+    pipeline, events = Pipeline(), list[Event]()
+    for number in range(1, 101):
+        at, name = 1000 * NS + number * ns(0.02), f"train.py-{number:08x}"
+        started = RunStarted(name, at, number, ("python",), "user", "/", job=f"job-{number:08x}")
+        events += [started, RunEnded(name, at + ns(0.01))]
+    pipeline.step(Frame(moment(at), tuple(events)))
+    assert len(pipeline._jobs._attempts) <= ENDED + 1
+    assert len(pipeline._jobs._latest) <= ENDED + 1
 
 
 def test_a_later_daemon_goes_on_with_what_an_earlier_one_kept() -> None:

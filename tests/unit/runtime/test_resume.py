@@ -146,7 +146,7 @@ def test_what_an_older_version_kept_is_left_alone(first: World) -> None:
 
 def test_a_scheduler_id_that_is_used_again_is_the_next_attempt_of_the_run(tmp_path: Path) -> None:
     """A loop in one batch script, and the daemon restarted between two of its launches."""
-    begun_before: dict[str, int] = {}
+    begun_before: dict[int, dict[str, int]] = {}
     names: list[str] = []
     for count in range(3):
         world = World(tmp_path / str(count), auto=True)
@@ -155,7 +155,7 @@ def test_a_scheduler_id_that_is_used_again_is_the_next_attempt_of_the_run(tmp_pa
         world.train(100 + count, environ=SLURM)
         (begun,) = [event for event in world.step(world.row(100 + count)) if isinstance(event, RunStarted)]
         assert (begun.attempt, begun.job) == (count + 1, begun.name)
-        begun_before = {begun.name: begun.attempt}
+        begun_before = {1000: {begun.name: begun.attempt}}
         names.append(begun.run)
     assert names == [begun.name, f"{begun.name}.2", f"{begun.name}.3"]
 
@@ -165,7 +165,7 @@ def test_a_later_attempt_goes_on_as_the_one_that_it_is(first: World) -> None:
     run = Run(name, [], "root", "/", 1.0, ranks=[Rank(0, 1, 77)], attempt=3)
     (found,) = found_again([run], {}, Moment(0, first.now), first.fake.proc)
     second = following(first)
-    second.targets.attempted({name: 3})
+    second.targets.attempted({1000: {name: 3}})
     second.targets.go_on([found])
     assert [(e.run, e.attempt) for e in second.step() if isinstance(e, RunStarted)] == [(f"{name}.3", 3)]
 

@@ -16,6 +16,7 @@ from trainprobe.runtime.discovery.process_table import LaunchedRun, Table, Watch
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
 NO_LIBRARY_NS = 9 * NS  # told with the first sweep; a libtorch that is mapped later takes it back
 ASK_AGAIN_NS = 10 * NS
+ATTEMPTS = 4096  # names of runs and jobs whose latest attempt is known: anybody can start runs for ever
 
 Tell = Callable[[Event], None]
 
@@ -29,7 +30,8 @@ class Runs:
         self._launches = launches
         self._tell = tell
         self._runs: dict[str, LaunchedRun] = {}
-        self._attempts: dict[str, int] = {}  # of a run's or a job's name: its latest attempt, here or before we began
+        # By owner, of a run's or a job's name: its latest attempt, here or before we began.
+        self._attempts: dict[int, dict[str, int]] = {}
 
     def begin_fixed(self, process: WatchedProcess, at_ns: int, command: Sequence[str]) -> None:
         """A run by a person's word: it exists before anything steps, with the process as its first candidate."""
@@ -42,19 +44,22 @@ class Runs:
         self._candidate(process, run, at_ns, process.marks)
         self._flush(run)
 
-    def attempted(self, attempts: Mapping[str, int]) -> None:
-        """The latest attempt of each run and job that began before we did: no launch is that attempt again."""
-        self._attempts.update(attempts)
+    def attempted(self, attempts: Mapping[int, Mapping[str, int]]) -> None:
+        """By user, the latest attempt of each run and job that began before we did, the latest first: no launch is that
+        attempt again."""
+        for uid, names in attempts.items():
+            for name, attempt in [*names.items()][::-1]:
+                self._note_attempt(self._table.shares.owner(uid), attempt, name)
 
     def go_on(self, process: WatchedProcess, at_ns: int, name: str, rank: int) -> bool:
         """A driver that an earlier process of ours watched, as a rank of run ``name``; whether it is one."""
         facts = self._launches.of(process, self._proc.environ(process.pid), process.command).facts
         shared, job = identity.name(facts), identity.job(facts)
-        latest = max(self._attempts.get(shared, 1), self._attempts.get(job, 1))
+        latest = max(1, self._latest(shared, job))
         if launch_key(shared, latest) != name:
             return False
         if name not in self._runs:
-            self._attempts[shared] = self._attempts[job] = latest - 1
+            self._note_attempt(self._table.shares.owner(facts.uid), latest - 1, shared, job)
         self.drive(process, at_ns, rank)
         return process.run is not None and process.run.name == name
 
@@ -149,10 +154,26 @@ class Runs:
 
     def _attempt(self, launch: Launch, shared: str, job: str) -> int:
         """One that neither the run nor its job has had: an id may be used again (a loop in one batch script)."""
-        before = max(self._attempts.get(shared, 0), self._attempts.get(job, 0))
-        attempt = max(before, identity.restarts(launch.facts.environ)) + 1
-        self._attempts[shared] = self._attempts[job] = attempt
+        attempt = max(self._latest(shared, job), identity.restarts(launch.facts.environ)) + 1
+        while launch_key(shared, attempt) in self._runs:  # one that goes on, whose name was forgotten
+            attempt += 1
+        self._note_attempt(self._table.shares.owner(launch.facts.uid), attempt, shared, job)
         return attempt
+
+    def _latest(self, *names: str) -> int:
+        """Of all users: two may have one name, whose digest has 32 bits only. 0: none is known."""
+        return max(known.get(name, 0) for known in [*self._attempts.values(), {}] for name in names)
+
+    def _note_attempt(self, owner: int, attempt: int, *names: str) -> None:
+        """Of too many names the oldest of whoever has most are forgotten."""
+        for name in names:
+            for known in self._attempts.values():
+                known.pop(name, None)
+            self._attempts.setdefault(owner, {})[name] = attempt
+        while sum(map(len, self._attempts.values())) > ATTEMPTS:
+            most = max(self._attempts.values(), key=len)
+            del most[next(iter(most))]
+        self._attempts = {owner: known for owner, known in self._attempts.items() if known}
 
     def _begin(self, process: WatchedProcess, launch: Launch, began_ns: int) -> LaunchedRun:
         shared, job = identity.name(launch.facts), identity.job(launch.facts)

@@ -60,7 +60,7 @@ class EarlierState:
 
     live: tuple[Run, ...] = ()  # runs whose end nobody saw, as they were told last
     kept: Mapping[RankKey, str] = field(default_factory=dict)
-    attempts: Mapping[str, int] = field(default_factory=dict)  # the latest of each run and job
+    attempts: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # by user, the latest of each run and job
     jobs: tuple[ResumedJob, ...] = ()  # whose attempts have ended
 
 

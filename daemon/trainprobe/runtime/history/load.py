@@ -36,13 +36,15 @@ def _decoded(rows: Iterable[RunRow]) -> Iterator[Run]:
             yield codec.decode(Run, codec.loads(row.body))
 
 
-def attempts_of(rows: Iterable[RunRow]) -> dict[str, int]:
-    """The latest attempt of each run and of each job that is kept."""
-    latest: dict[str, int] = {}
-    for run in _decoded(rows):
-        for name in filter(None, (run.run, run.job)):
-            latest[name] = max(latest.get(name, 0), run.attempt)
-    return latest
+def attempts_of(rows: Iterable[RunRow]) -> dict[int, dict[str, int]]:
+    """By user (-1: not known), the latest attempt of each run and of each job that is kept."""
+    found: dict[int, dict[str, int]] = {}
+    for row in rows:
+        latest = found.setdefault(-1 if row.uid is None else row.uid, {})
+        for run in _decoded([row]):
+            for name in filter(None, (run.run, run.job)):
+                latest[name] = max(latest.get(name, 0), run.attempt)
+    return found
 
 
 def jobs_of(rows: Sequence[RunRow]) -> tuple[ResumedJob, ...]:

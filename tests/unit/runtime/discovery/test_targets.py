@@ -28,7 +28,7 @@ from trainprobe.model.event import (
     RunStarted,
 )
 from trainprobe.model.moment import NS, Moment
-from trainprobe.runtime.discovery import identity, user_shares
+from trainprobe.runtime.discovery import identity, runs, user_shares
 from trainprobe.runtime.discovery.process_table import BUFFER
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import NO_LIBRARY
@@ -691,6 +691,25 @@ def test_an_elastic_restart_is_the_next_attempt_of_its_job(daemon: World) -> Non
     assert (first.attempt, third.attempt) == (1, 3), "the second one was not seen here"
     assert first.name != third.name
     assert first.job == third.job == first.name
+
+
+def test_of_runs_for_ever_so_many_names_are_known_and_other_users_keep_theirs(
+    daemon: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "ATTEMPTS", 16)
+    daemon.targets.attempted({1001: {f"old-{number:08x}": 1 for number in range(100)}})
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+    attempts = []
+    for user, times in ((1000, 1), (1001, 30), (1000, 1)):
+        for count in range(times):
+            pid = 50 + count
+            again = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": str(count)}
+            daemon.train(pid, environ=slurm if user == 1000 else again, uid=user)
+            attempts += [(user, one.attempt) for one in started(daemon.step(daemon.row(pid)))]
+            daemon.step(daemon.exit(pid))
+    assert [attempt for user, attempt in attempts if user == 1000] == [1, 2]
+    assert len(attempts) == 32
+    assert sum(map(len, daemon.targets._runs._attempts.values())) == 16
 
 
 def test_a_rank_that_does_not_know_the_meeting_joins_the_others_of_its_launcher(daemon: World) -> None:

@@ -159,7 +159,7 @@ def test_runs_of_before_are_known_by_name_and_by_their_state(kept: Kept) -> None
     kept.run(live, 12)
     kept.history.close()
     kept.open()
-    assert kept.found.attempts == {"over-00000001": 1, "live-00000001": 1}
+    assert kept.found.attempts == {os.getuid(): {"over-00000001": 1, "live-00000001": 1}}
     assert [(run.run, run.ranks[0].steps.count) for run in kept.found.live] == [("live-00000001", 240)]
     ((job, goodput),) = ((one.job, one.goodput) for one in kept.found.jobs)
     assert (job, goodput.productive_seconds) == ("over-00000001", 7.0)
