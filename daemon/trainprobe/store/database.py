@@ -23,6 +23,8 @@ ASIDE = 2  # damaged files that are kept
 COMPANIONS = ("", "-wal", "-shm", "-journal")
 LATEST = 200
 StepsFound = tuple[float, float, int, float, float, str]  # start, seconds, count, min, max, states
+RunName = tuple[str, int | None, float | None]  # name, user, end
+_RUN = "run, uid, started, ended, told, body"
 _PUT_RANK = """
 INSERT INTO ranks VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET body = excluded.body, kept = coalesce(excluded.kept, kept)
@@ -101,20 +103,31 @@ class Database:
 
     # Reading
 
-    def runs(self, *, live: bool = False, uid: int | None = None, limit: int = -1) -> list[RunRow]:
-        """Runs, the latest first; ``live``: those whose end is not known; ``uid``: those of one user."""
-        where, values = ["1"], []
-        if live:
-            where.append("ended IS NULL")
-        if uid is not None:
-            where.append("uid = ?")
-            values.append(uid)
+    def runs(self, *, live: bool = False) -> list[RunRow]:
+        """Runs, the latest first; ``live``: those whose end is not known."""
         found = self._connection.execute(
-            f"SELECT run, uid, started, ended, told, body FROM runs WHERE {' AND '.join(where)} "
-            "ORDER BY coalesce(ended, told) DESC LIMIT ?",
-            (*values, limit),
+            f"SELECT {_RUN} FROM runs WHERE ended IS NULL OR NOT ? ORDER BY coalesce(ended, told) DESC", (live,)
         )
         return [RunRow(*row) for row in found]
+
+    def run_names(self, *, uid: int | None = None, limit: int = -1) -> Iterator[RunName]:
+        """Runs without their bodies, the latest first; ``uid``: those of one user."""
+        return self._connection.execute(
+            "SELECT run, uid, ended FROM runs WHERE uid = ? OR ? ORDER BY coalesce(ended, told) DESC LIMIT ?",
+            (uid, uid is None, limit),
+        )
+
+    def latest_of_each(self, limit: int) -> Iterator[RunRow]:
+        """So many runs at most, as many of one user as of another: first the latest of each, then those before."""
+        order = "ended IS NOT NULL, coalesce(ended, told) DESC"
+        names = self._connection.execute(
+            f"SELECT run FROM (SELECT run, row_number() OVER (PARTITION BY uid ORDER BY {order}) AS nth FROM runs) "
+            "ORDER BY nth LIMIT ?",
+            (limit,),
+        ).fetchall()
+        for name in names:
+            found = self._connection.execute(f"SELECT {_RUN} FROM runs WHERE run = ?", name)
+            yield from (RunRow(*row) for row in found)
 
     def ranks(self, run: str) -> list[RankFound]:
         """The ranks of a run with the latest entries of each list."""

@@ -219,6 +219,19 @@ def test_few_damaged_files_are_kept(path: Path) -> None:
     ]
 
 
+def test_of_each_user_the_latest_runs_are_found_first(path: Path) -> None:
+    database = Database(path)
+    made = Batch()
+    ends = [(1, NOW), (1, NOW + 9), (1, None), (1, NOW + 8), (2, NOW - 9), (2, NOW - 8)]
+    for number, (uid, ended) in enumerate(ends):
+        made.runs[str(number)] = RunRow(str(number), uid, NOW, ended, NOW + 1, "{}")
+    database.write(made)
+    assert {row.run for row in database.latest_of_each(2)} == {"2", "5"}
+    assert {row.run for row in database.latest_of_each(4)} == {"2", "5", "1", "4"}
+    assert [run for run, *_ in database.run_names(uid=1, limit=3)] == ["1", "3", "2"]
+    database.close()
+
+
 def test_what_is_old_is_forgotten_and_its_room_comes_back(path: Path) -> None:
     database = Database(path)
     for number in range(20):

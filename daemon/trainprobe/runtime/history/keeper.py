@@ -26,7 +26,7 @@ from trainprobe.pipeline.report.restart_merge import closed
 from trainprobe.runtime.history import retention
 from trainprobe.runtime.history.changes import Changed, Changes
 from trainprobe.runtime.history.files import HistoryFiles
-from trainprobe.runtime.history.load import attempts_of, jobs_of, resumed_rows, run_of
+from trainprobe.runtime.history.load import attempts_and_jobs, resumed_rows, run_of
 from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.publishing import rundir
 from trainprobe.store.database import Database, damaged, lost, move_aside
@@ -236,10 +236,9 @@ class HistoryKeeper:
         self._changes = Changes(self._changes.uid_of)  # nothing of the new one is written yet
 
     def _read(self, database: Database) -> EarlierState:
-        rows = database.runs()
         kept: dict[RankKey, str] = {}
-        for row in rows:
-            run = run_of(database, row) if row.ended is None else None
+        for row in database.runs(live=True):
+            run = run_of(database, row)
             if run is None:
                 continue
             self._awaited[row.run] = run
@@ -249,7 +248,7 @@ class HistoryKeeper:
                 for place, steps in resumed_rows(database, row.run, rank.rank):
                     self._changes.go_on(row.run, rank.rank, place, steps)
         self._gone_at = time.monotonic() + GONE_SECONDS
-        return EarlierState(tuple(self._awaited.values()), kept, attempts_of(rows), jobs_of(rows))
+        return EarlierState(tuple(self._awaited.values()), kept, *attempts_and_jobs(database))
 
     def _turn(self, telling: _Telling, ending: bool) -> None:
         if telling.report is None and ending:
@@ -286,7 +285,7 @@ class HistoryKeeper:
 
     def _publish_to(self, database: Database, uids: Iterable[int]) -> None:
         for uid in uids:
-            self._files.publish_to(uid, [row.run for row in database.runs(uid=uid, limit=OWN_RUNS)])
+            self._files.publish_to(uid, [run for run, *_ in database.run_names(uid=uid, limit=OWN_RUNS)])
 
     def _end_the_gone(self) -> None:
         """What was live when an earlier process was killed, and has ended since: nobody knows how."""
@@ -305,7 +304,7 @@ class HistoryKeeper:
         if self._clock_guard.holds(self._clock(), time.monotonic()):
             retention.by_age(database, self._files, self.retention, self._clock())
         retention.by_size(database, self._files, self.retention)
-        owned = {row.uid for row in database.runs()}
+        owned = {uid for _, uid, _ in database.run_names()}
         for uid in self._files.owners.uids():
             if uid not in owned:
                 self._files.owners.forget(uid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from trainprobe.model.report import Bottleneck, Checkpoint, Rank, Run, Stall, Warning_
@@ -15,6 +15,8 @@ from trainprobe.wire.codec import WireError
 
 JOBS = 64
 """Ended runs, the latest, whose jobs may go on."""
+KNOWN = 2048
+"""Runs, the latest of each user, whose names are remembered: those of all are as many as the history has room for."""
 _ITEMS = {"bottlenecks": Bottleneck, "warnings": Warning_, "checkpoints": Checkpoint}
 
 
@@ -36,24 +38,21 @@ def _decoded(rows: Iterable[RunRow]) -> Iterator[Run]:
             yield codec.decode(Run, codec.loads(row.body))
 
 
-def attempts_of(rows: Iterable[RunRow]) -> dict[int, dict[str, int]]:
-    """By user (-1: not known), the latest attempt of each run and of each job that is kept."""
-    found: dict[int, dict[str, int]] = {}
-    for row in rows:
-        latest = found.setdefault(-1 if row.uid is None else row.uid, {})
+def attempts_and_jobs(database: Database) -> tuple[dict[int, dict[str, int]], tuple[ResumedJob, ...]]:
+    """By user (-1: not known), the latest attempt of each run and of each job; the accounts of the jobs whose attempts
+    have ended."""
+    attempts: dict[int, dict[str, int]] = {}
+    jobs: dict[str, ResumedJob] = {}
+    ended = 0
+    for row in database.latest_of_each(KNOWN):
+        latest = attempts.setdefault(-1 if row.uid is None else row.uid, {})
+        ended += row.ended is not None
         for run in _decoded([row]):
             for name in filter(None, (run.run, run.job)):
                 latest[name] = max(latest.get(name, 0), run.attempt)
-    return found
-
-
-def jobs_of(rows: Sequence[RunRow]) -> tuple[ResumedJob, ...]:
-    """The accounts of the jobs whose attempts have ended. ``rows``: the latest first."""
-    found: dict[str, ResumedJob] = {}
-    for run in _decoded([row for row in rows if row.ended is not None][:JOBS]):
-        if run.job:
-            found.setdefault(run.job, ResumedJob(run.job, run.key, run.goodput))
-    return tuple(found.values())
+            if run.job and row.ended is not None and ended <= JOBS:
+                jobs.setdefault(run.job, ResumedJob(run.job, run.key, run.goodput))
+    return attempts, tuple(jobs.values())
 
 
 def _rank(found: RankFound) -> Rank:

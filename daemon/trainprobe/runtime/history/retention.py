@@ -38,7 +38,7 @@ def by_age(database: Database, files: HistoryFiles, retention: Retention, now: f
     database.forget_stalls(before)
     kept = {tier.name: now - (tier.keep if tier.keep is not None else retention.days * DAY) for tier in TIERS}
     database.forget_steps(kept, kept[TIERS[0].name])
-    known = {row.run for row in database.runs()}
+    known = {run for run, *_ in database.run_names()}
     for run in files.runs():
         if run in known:
             files.forget_steps(run, now)
@@ -51,9 +51,9 @@ def by_size(database: Database, files: HistoryFiles, retention: Retention) -> No
     """Delete the oldest runs that are over while the history takes more than it may; what goes on stays."""
     if database.bytes + files.bytes <= FULL * retention.bytes:
         return
-    over = [row.run for row in reversed(database.runs()) if row.ended is not None]
+    over = [run for run, _, ended in database.run_names() if ended is not None]
     while over and database.bytes + files.bytes > ROOM * retention.bytes:
-        run = over.pop(0)
+        run = over.pop()
         database.forget_run(run)
         files.forget_run(run)
     database.give_back()

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from trainprobe.runtime.publishing.publish import uid_of
 from trainprobe.store import database as database_module
 from trainprobe.store import schema
 from trainprobe.store.database import Database
-from trainprobe.store.records import Batch
+from trainprobe.store.records import Batch, RunRow
 from trainprobe_exporters.history import History as Reader
 
 
@@ -316,6 +317,30 @@ def test_the_oldest_runs_make_room(kept: Kept) -> None:
     assert "r-00000005" in left
     assert "r-00000000" not in left
     assert files.runs() == left
+    database.close()
+
+
+def test_bodies_of_runs_are_not_loaded_together(kept: Kept) -> None:
+    kept.open()
+    kept.run(Training(), 3)
+    kept.history.close()
+    database, batch = Database(kept.directory / "history.sqlite"), Batch()
+    for number in range(300):
+        run = f"r-{number:08x}"
+        batch.runs[run] = RunRow(run, 4242, NOW, NOW, NOW + 999, "{}" + " " * 40_000)
+    database.write(batch)
+    del batch
+    kept.history._database = database
+    tracemalloc.start()
+    try:
+        kept.history._tidy()
+        found = kept.history._read(database)
+        by_size(database, kept.history._files, Retention(bytes=1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
+    assert found.attempts[os.getuid()] == {RUN: 1}
     database.close()
 
 
