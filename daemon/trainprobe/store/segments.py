@@ -87,19 +87,22 @@ class Segments:
 
     def forget(self, folder: str, before: float, infix: str = "") -> None:
         """Delete the segments there that were last written before ``before`` (UNIX seconds); never a current one."""
-        current = {self._path(stem, number) for stem, (number, _) in self._open.items()}
         for path, status in _files(self.directory / folder):
-            if infix in path.name and status.st_mtime < before and str(path) not in current:
-                path.unlink(missing_ok=True)
+            if infix in path.name and status.st_mtime < before:
+                stem = _stem(folder, path)
+                if stem not in self._open or str(path) != self._path(stem, self._open[stem][0]):
+                    path.unlink(missing_ok=True)
 
-    def forget_folder(self, folder: str) -> None:
-        where = self.directory / folder
-        for path, _ in _files(where):
+    def forget_folder(self, folder: str) -> int:
+        """The bytes that it took."""
+        where, size = self.directory / folder, 0
+        for path, status in _files(where):
             path.unlink(missing_ok=True)
+            self._open.pop(_stem(folder, path), None)
+            size += status.st_blocks * 512
         if where.is_dir():
             where.rmdir()
-        for stem in [stem for stem in self._open if stem.startswith(f"{folder}/")]:
-            del self._open[stem]
+        return size
 
     def folders(self, below: str) -> list[str]:
         where = self.directory / below
@@ -108,6 +111,11 @@ class Segments:
     @property
     def bytes(self) -> int:
         return sum(status.st_blocks * 512 for _, status in _files(self.directory, deep=True))
+
+
+def _stem(folder: str, path: Path) -> str:
+    """A stem ends in no digit."""
+    return f"{folder}/{path.name.removesuffix(SUFFIX).rstrip('0123456789')}"
 
 
 def _files(folder: Path, *, deep: bool = False) -> Iterator[tuple[Path, os.stat_result]]:

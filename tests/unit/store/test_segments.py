@@ -73,6 +73,20 @@ def test_old_segments_go_and_the_current_one_stays(tmp_path: Path) -> None:
     assert segments.bytes > 0
 
 
+def test_what_else_is_open_costs_nothing_when_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = Segments(tmp_path, -1, 100)
+    for run in range(200):
+        segments.append(f"steps/{run}/0_step_", "1\n", header=HEADER, number=1)
+    asked: list[str] = []
+    path = Segments._path
+    monkeypatch.setattr(Segments, "_path", lambda self, stem, number: asked.append(stem) or path(self, stem, number))
+    segments.forget("steps/1", 1e12)
+    assert (tmp_path / "steps/1/0_step_1.jsonl").exists()
+    assert asked == ["steps/1/0_step_"]
+    assert segments.forget_folder("steps/1") > 0
+    assert len(segments._open) == 199
+
+
 def test_of_runs_that_are_over_nothing_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on after all begins another segment."""
     monkeypatch.setattr(store_segments, "MOST_OPEN", 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from trainprobe.model.report import Report
@@ -62,9 +63,13 @@ class HistoryFiles:
             texts.append(text)
         self.owners.write(uid, wire_report.combined(texts))
 
-    def forget_run(self, run: str) -> None:
-        self._run_file(run).unlink(missing_ok=True)
-        self._segments.forget_folder(f"{wire.STEPS}/{run}")
+    def forget_run(self, run: str) -> int:
+        """The bytes that it took."""
+        file, size = self._run_file(run), 0
+        with suppress(FileNotFoundError):
+            size = file.lstat().st_blocks * 512
+            file.unlink()
+        return size + self._segments.forget_folder(f"{wire.STEPS}/{run}")
 
     def runs(self) -> set[str]:
         files = {path.stem for path in (self._published / wire.RUNS).glob("*.json")}

@@ -49,11 +49,12 @@ def by_age(database: Database, files: HistoryFiles, retention: Retention, now: f
 
 def by_size(database: Database, files: HistoryFiles, retention: Retention) -> None:
     """Delete the oldest runs that are over while the history takes more than it may; what goes on stays."""
-    if database.bytes + files.bytes <= FULL * retention.bytes:
+    size = files.bytes  # walks through all of them
+    if database.bytes + size <= FULL * retention.bytes:
         return
     over = [run for run, _, ended in database.run_names() if ended is not None]
-    while over and database.bytes + files.bytes > ROOM * retention.bytes:
+    while over and database.bytes + size > ROOM * retention.bytes:
         run = over.pop()
         database.forget_run(run)
-        files.forget_run(run)
+        size -= files.forget_run(run)
     database.give_back()

@@ -18,6 +18,7 @@ from trainprobe.cli import published
 from trainprobe.config.schema import Retention
 from trainprobe.model.report import Report
 from trainprobe.runtime.history import keeper as module
+from trainprobe.runtime.history.files import HistoryFiles
 from trainprobe.runtime.history.keeper import EarlierState, HistoryKeeper
 from trainprobe.runtime.history.retention import ClockJumpGuard, by_size
 from trainprobe.runtime.publishing.publish import uid_of
@@ -296,6 +297,25 @@ def test_age_is_not_believed_after_a_clock_has_jumped() -> None:
     assert not trust.holds(NOW + 1e8, 700.0)  # set to some year to come
     assert not trust.holds(NOW + 1e8 + 1800, 2500.0)
     assert trust.holds(NOW + 1e8 + 3700, 4400.0)
+
+
+def test_files_are_walked_through_once_however_many_runs_make_room(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.open()
+    for number in range(4):
+        training = Training(f"r-{number:08x}", ended=NOW + 1)
+        kept.run(training, 1)
+    kept.history.close()
+    database, files = Database(kept.directory / "history.sqlite"), kept.history._files
+    sizes: list[int] = []
+    measured = HistoryFiles.bytes.fget
+    assert measured is not None
+    monkeypatch.setattr(HistoryFiles, "bytes", property(lambda self: sizes.append(measured(self)) or sizes[-1]))
+    by_size(database, files, Retention(bytes=1))
+    assert len(sizes) == 1
+    assert (files.runs(), database.runs()) == (set(), [])
+    before = sizes[0]
+    assert files.bytes < before
+    database.close()
 
 
 def test_the_oldest_runs_make_room(kept: Kept) -> None:
