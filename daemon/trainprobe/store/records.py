@@ -5,7 +5,7 @@ The fields of ``RunRow``, ``RankRow``, ``StallRow``, ``StepsRow`` and ``RecentSt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import field
 from itertools import islice
 from typing import TypeVar
@@ -108,6 +108,14 @@ class Batch:
         self.lists |= later.lists
         self.steps = _latest(self.steps | later.steps, WAITING)
         self.recent = [*self.recent, *later.recent][-RECENT_WAITING:]
+
+    def give_up(self, runs: Collection[str]) -> None:
+        """Nothing of these is to be written."""
+        for name in ("runs", "ranks", "stalls", "steps"):
+            setattr(self, name, {key: row for key, row in getattr(self, name).items() if row.run not in runs})
+        self.open_stalls = {key: ids for key, ids in self.open_stalls.items() if key[0] not in runs}
+        self.lists = {key: entries for key, entries in self.lists.items() if key[1] not in runs}
+        self.recent = [steps for steps in self.recent if steps.run not in runs]
 
 
 def _latest(rows: dict[Key, Row], most: int) -> dict[Key, Row]:

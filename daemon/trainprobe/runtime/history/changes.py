@@ -6,6 +6,7 @@ Runs in the history's own thread; pure but for what it remembers.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -22,6 +23,9 @@ from trainprobe.wire import history as wire
 FLUSH_NS = 10 * NS  # figures that grow all the time; what happens is written at once
 RUN_NS = 60 * NS  # a live run's published file
 LINES_WAITING = 2048  # texts for segments that may wait for a disk
+GONE_WAITING, BARE = 16_384, 64
+"""Entries (stalls and the like, some 5 kB each) of runs that are over and wait for a disk; a run itself counts as so
+many: 256 runs at most."""
 MOST_KNOWN = 400  # stalls of a rank that are remembered
 FINEST, *COARSER = TIERS
 
@@ -31,12 +35,32 @@ class Changed:
     batch: Batch = field(default_factory=Batch)
     lines: list[tuple[str, str, str]] = field(default_factory=list)  # stem, kind, text
     runs: dict[str, Report] = field(default_factory=dict)  # whose published file is to be made anew
+    live: frozenset[str] = frozenset()  # runs that go on, which are few
 
     def then(self, later: Changed) -> None:
         """Take later changes in, where these could not be written; what waits is bounded."""
         self.batch.then(later.batch)
         self.lines = (self.lines + later.lines)[-LINES_WAITING:]
         self.runs |= later.runs
+        self.live = later.live or self.live
+
+    def give_up(self) -> bool:
+        """Of runs that are over and too many to wait, the oldest of whoever has most; whether there were any."""
+        told = [run for report in sorted(self.runs.values(), key=lambda one: one.generated) for run in report.runs]
+        gone = [run for run in told if run.ended is not None or run.key not in self.live]
+        shares = Counter[str]()
+        for run in gone:
+            shares[run.user] += _weight(run)
+        given_up = set()
+        while shares.total() > GONE_WAITING:
+            ((most, _),) = shares.most_common(1)
+            oldest = next(run for run in gone if run.user == most)
+            gone.remove(oldest)
+            shares[most] -= _weight(oldest)
+            given_up.add(oldest.key)
+        self.batch.give_up(given_up)
+        self.runs = {name: report for name, report in self.runs.items() if name not in given_up}
+        return bool(given_up)
 
 
 @dataclass(slots=True)
@@ -72,7 +96,7 @@ class Changes:
         everything: bool = False,
     ) -> Changed:
         """The changes up to this report. ``everything``: also figures that are not due yet (the daemon ends)."""
-        changed = Changed()
+        changed = Changed(live=frozenset(run.key for run in report.runs if run.ended is None))
         self._forget(report)
         for told in steps:
             self._pass(told, changed)
@@ -202,6 +226,10 @@ class Changes:
             if known.lists.get(name, []) != entries:
                 known.lists[name] = list(entries)
                 batch.lists[name, run, rank.name] = tuple(map(listed, entries))
+
+
+def _weight(run: Run) -> int:
+    return BARE + sum(len(rank.stalls) + len(rank.checkpoints) + len(rank.warnings) for rank in run.ranks)
 
 
 def _stem(run: str, rank: str, tier: Tier) -> str:

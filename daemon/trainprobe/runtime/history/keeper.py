@@ -49,6 +49,7 @@ Complain = Callable[[Text, Text], object]
 NOT_OPEN = template("history.not_open", "it is not open yet")()
 NOT_WRITTEN = template("history.not_written", "the history is not written: {error}")
 TRY_AGAIN = template("history.try_again", "{command}; it is tried again every {pause:span}")
+GIVEN_UP = template("history.given_up", "runs that ended are lost: more than may wait for the disk")()
 DAMAGED = template(
     "history.damaged", "the history was damaged ({error}): it lies in {path} now, and a new one was begun"
 )
@@ -81,6 +82,7 @@ class _Health:
     aside: Message | None = None
     aside_until: float = 0.0
     retry: float = 0.0
+    given_up: bool = False  # and it was said
 
     def source(self) -> Source:
         if self.problem:
@@ -196,9 +198,12 @@ class HistoryKeeper:
             self._guarded(gone.close)
         problem = NOT_WRITTEN(error=described(error))
         if problem != self._health.problem:
-            self._complain(problem, TRY_AGAIN(command=f"df -h {self._files.directory}", pause=RETRY_SECONDS))
+            self._complain(problem, self._try_again())
         self._health.problem = problem
         self._health.retry = time.monotonic() + RETRY_SECONDS
+
+    def _try_again(self) -> Message:
+        return TRY_AGAIN(command=f"df -h {self._files.directory}", pause=RETRY_SECONDS)
 
     def _begin(self, published: Report | None) -> None:
         if published is not None:  # what comes of it waits even if nothing can be opened now
@@ -269,6 +274,9 @@ class HistoryKeeper:
         """Database first, then what others read of it."""
         self._held.then(changed)
         if time.monotonic() < self._health.retry and not self._ending:
+            if self._held.give_up() and not self._health.given_up:
+                self._health.given_up = True
+                self._complain(GIVEN_UP, self._try_again())
             return
         database = self._database or self._open_database()
         held = self._held
@@ -281,7 +289,7 @@ class HistoryKeeper:
         uids = {self._changes.uid_of(run.user) for report in held.runs.values() for run in report.runs}
         held.runs = {}
         self._publish_to(database, (uid for uid in uids if uid is not None))
-        self._health.problem = None
+        self._health.problem, self._health.given_up = None, False
 
     def _publish_to(self, database: Database, uids: Iterable[int]) -> None:
         for uid in uids:

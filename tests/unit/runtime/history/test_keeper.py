@@ -267,6 +267,29 @@ def test_a_disk_that_takes_nothing_is_told_and_survived(kept: Kept, monkeypatch:
     assert sum(row.count for row in Reader(kept.directory / "published").steps(RUN, "0")) == 54 * 20
 
 
+def test_of_runs_that_wait_for_a_disk_the_oldest_of_whoever_has_most_are_given_up(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Database, batch: Batch) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    kept.open()
+    monkeypatch.setattr(Database, "write", failing)
+    live = Training(every=2)
+    kept.run(Training("theirs-00000001", "4242", ended=NOW + 1), 1)
+    kept.run(live, 9)
+    for number in range(400):
+        kept.run(Training(f"flood-{number:08x}", "4243", second=number, ended=NOW + number), 1)
+    kept.run(live, 2)
+    kept.history.close()
+    held = kept.history._held
+    assert len(held.runs) <= 256
+    assert held.runs.keys() == held.batch.runs.keys() == {key[0] for key in held.batch.ranks}
+    assert {key[1] for key in held.batch.lists} | {row.run for row in held.batch.stalls.values()} <= held.runs.keys()
+    assert {"theirs-00000001", RUN, f"flood-{399:08x}"} <= held.runs.keys()
+    assert ["lost" in said for said in kept.said] == [False, True]
+
+
 def test_a_disk_that_went_away_is_opened_anew_when_it_is_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     training = Training()
