@@ -197,6 +197,15 @@ class Database:
         with self._transaction() as execute:
             execute.execute('DELETE FROM stalls WHERE "end" < ?', (before,))
 
+    def forget_unread_stalls(self) -> None:
+        """Those of each rank that ``ranks`` does not find: a run that goes on may have any number."""
+        nth = "row_number() OVER (PARTITION BY run, rank ORDER BY start DESC)"
+        with self._transaction() as execute:
+            execute.execute(
+                f"DELETE FROM stalls WHERE id IN (SELECT id FROM (SELECT id, {nth} AS nth FROM stalls) WHERE nth > ?)",
+                (LATEST,),
+            )
+
     def give_back(self) -> None:
         """Return free pages to the file system."""
         self._connection.executescript("PRAGMA incremental_vacuum")  # execute() takes one step, which is one page

@@ -88,29 +88,41 @@ class Segments:
     def forget(self, folder: str, before: float, infix: str = "") -> None:
         """Delete the segments there that were last written before ``before`` (UNIX seconds); never a current one."""
         for path, status in _files(self.directory / folder):
-            if infix in path.name and status.st_mtime < before:
-                stem = _stem(folder, path)
-                if stem not in self._open or str(path) != self._path(stem, self._open[stem][0]):
-                    path.unlink(missing_ok=True)
+            if infix in path.name and status.st_mtime < before and not self._is_current(folder, path):
+                path.unlink(missing_ok=True)
 
-    def forget_folder(self, folder: str) -> int:
-        """The bytes that it took."""
-        where, size = self.directory / folder, 0
-        for path, status in _files(where):
+    def shorten(self, folder: str, most: float) -> int:
+        """Delete the oldest segments there while they take more bytes; never a current one. The bytes that went."""
+        found = sorted(_files(self.directory / folder), key=lambda one: one[1].st_mtime)
+        before = size = self.size(folder)
+        for path, status in found:
+            if size > most and not self._is_current(folder, path):
+                path.unlink(missing_ok=True)
+                size -= status.st_blocks * 512
+        return before - size
+
+    def _is_current(self, folder: str, path: Path) -> bool:
+        stem = _stem(folder, path)
+        return stem in self._open and str(path) == self._path(stem, self._open[stem][0])
+
+    def forget_folder(self, folder: str) -> None:
+        where = self.directory / folder
+        for path, _ in _files(where):
             path.unlink(missing_ok=True)
             self._open.pop(_stem(folder, path), None)
-            size += status.st_blocks * 512
         if where.is_dir():
             where.rmdir()
-        return size
 
     def folders(self, below: str) -> list[str]:
         where = self.directory / below
         return sorted(path.name for path in where.iterdir() if path.is_dir()) if where.is_dir() else []
 
+    def size(self, folder: str) -> int:
+        return sum(status.st_blocks * 512 for _, status in _files(self.directory / folder, deep=True))
+
     @property
     def bytes(self) -> int:
-        return sum(status.st_blocks * 512 for _, status in _files(self.directory, deep=True))
+        return self.size("")
 
 
 def _stem(folder: str, path: Path) -> str:

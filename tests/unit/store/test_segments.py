@@ -83,7 +83,7 @@ def test_what_else_is_open_costs_nothing_when_segments_go(tmp_path: Path, monkey
     segments.forget("steps/1", 1e12)
     assert (tmp_path / "steps/1/0_step_1.jsonl").exists()
     assert asked == ["steps/1/0_step_"]
-    assert segments.forget_folder("steps/1") > 0
+    segments.forget_folder("steps/1")
     assert len(segments._open) == 199
 
 

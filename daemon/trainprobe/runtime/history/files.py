@@ -65,11 +65,17 @@ class HistoryFiles:
 
     def forget_run(self, run: str) -> int:
         """The bytes that it took."""
-        file, size = self._run_file(run), 0
+        size = self.size_of(run)
+        self._run_file(run).unlink(missing_ok=True)
+        self._segments.forget_folder(f"{wire.STEPS}/{run}")
+        return size
+
+    def size_of(self, run: str) -> int:
+        """The bytes of a run, without its stalls'."""
+        size = self._segments.size(f"{wire.STEPS}/{run}")
         with suppress(FileNotFoundError):
-            size = file.lstat().st_blocks * 512
-            file.unlink()
-        return size + self._segments.forget_folder(f"{wire.STEPS}/{run}")
+            size += self._run_file(run).lstat().st_blocks * 512
+        return size
 
     def runs(self) -> set[str]:
         files = {path.stem for path in (self._published / wire.RUNS).glob("*.json")}
@@ -83,6 +89,10 @@ class HistoryFiles:
 
     def forget_stalls(self, before: float) -> None:
         self._segments.forget(wire.STALLS, before)
+
+    def shorten_stalls(self, most: float) -> int:
+        """The oldest go; the bytes that they took."""
+        return self._segments.shorten(wire.STALLS, most)
 
     @property
     def bytes(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from trainprobe.config.schema import Retention
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.steprow import TIERS
@@ -13,6 +15,7 @@ HOUR = 3600.0
 JUMP_SECONDS = 60.0
 BEGIN_SECONDS = 600.0
 FULL, ROOM = 1.0, 0.9  # of the bytes allowed: deleting begins, deleting ends
+STALLS = 0.25  # of the bytes allowed, for the published stalls, which are all users' together
 
 
 @dataclass(slots=True)
@@ -48,13 +51,26 @@ def by_age(database: Database, files: HistoryFiles, retention: Retention, now: f
 
 
 def by_size(database: Database, files: HistoryFiles, retention: Retention) -> None:
-    """Delete the oldest runs that are over while the history takes more than it may; what goes on stays."""
+    """While the history takes more than it may, delete stalls beyond their part and the oldest runs that are over, of
+    the user who has most; what goes on stays."""
     size = files.bytes  # walks through all of them
     if database.bytes + size <= FULL * retention.bytes:
         return
-    over = [run for run, _, ended in database.run_names() if ended is not None]
+    size -= files.shorten_stalls(STALLS * retention.bytes)
+    database.forget_unread_stalls()
+    over: dict[int | None, list[str]] = {}
+    taken = Counter[int | None]()
+    for run, uid, ended in database.run_names():
+        taken[uid] += files.size_of(run)
+        if ended is not None:
+            over.setdefault(uid, []).append(run)
     while over and database.bytes + size > ROOM * retention.bytes:
-        run = over.pop()
+        most = max(over, key=lambda uid: taken[uid])
+        run = over[most].pop()
+        if not over[most]:
+            del over[most]
         database.forget_run(run)
-        size -= files.forget_run(run)
+        freed = files.forget_run(run)
+        taken[most] -= freed
+        size -= freed
     database.give_back()

@@ -18,6 +18,7 @@ from trainprobe.cli import published
 from trainprobe.config.schema import Retention
 from trainprobe.model.report import Report
 from trainprobe.runtime.history import keeper as module
+from trainprobe.runtime.history import retention
 from trainprobe.runtime.history.files import HistoryFiles
 from trainprobe.runtime.history.keeper import EarlierState, HistoryKeeper
 from trainprobe.runtime.history.retention import ClockJumpGuard, by_size
@@ -361,6 +362,33 @@ def test_the_oldest_runs_make_room(kept: Kept) -> None:
     assert "r-00000000" not in left
     assert files.runs() == left
     database.close()
+
+
+def test_runs_of_the_user_with_most_make_room(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.open()
+    kept.run(Training("theirs-00000001", "4242", ended=NOW - 9), 1)
+    for number in range(6):
+        kept.run(Training(f"flood-{number:08x}", second=1000 * number, ended=NOW + 1000 * number), 1)
+    live = Training(every=2)
+    kept.run(live, 500)
+    kept.history.close()
+    database, files = Database(kept.directory / "history.sqlite"), kept.history._files
+    for number in range(1, 30):  # stalls of long ago
+        files._segments._open.clear()
+        files.append([("stalls/", "stalls", "x" * 50_000 + "\n")], number)
+    before = files.bytes
+    by_size(database, files, Retention(bytes=database.bytes + before - 1))
+    assert files.bytes < before
+    monkeypatch.setattr(retention, "ROOM", 0.99)
+    monkeypatch.setattr(retention, "STALLS", 1.0)
+    by_size(database, files, Retention(bytes=database.bytes + files.bytes - 1))
+    left = {row.run for row in database.runs()}
+    assert {"theirs-00000001", RUN, "flood-00000005"} <= left
+    assert "flood-00000000" not in left
+    (rank,) = database.ranks(RUN)
+    database.close()
+    assert len(rank.stalls) == len(stalls_in(kept.directory)) == 200
+    assert len(live.stalls) == 250
 
 
 def test_bodies_of_runs_are_not_loaded_together(kept: Kept) -> None:
