@@ -185,12 +185,15 @@ class Probes:
             self._paths.note_directory(event.pid)
         if event.kind is not ProcessEventKind.EXIT:
             return [event]
-        left = self._files.end_of(event.pid, event.at_ns)
-        self._paths.forget(event.pid)
-        self._watching.forget(event.pid)
-        self._starts.forget(event.pid)
-        self._cuda.forget(event.pid)
-        return [*left, event]
+        return [*self.ended(event.pid, event.at_ns), event]
+
+    def ended(self, pid: int, at_ns: int) -> list[FileEvent]:
+        """Forget a process, also one whose end the ring lost; the totals of its files."""
+        self._paths.forget(pid)
+        self._watching.forget(pid)
+        self._starts.forget(pid)
+        self._cuda.forget(pid)
+        return self._files.end_of(pid, at_ns)
 
     # ---- what is ----
 

@@ -17,6 +17,7 @@ LIBRARIES = ("libbpf.so.1", "libbpf.so.0", "libbcc_bpf.so.0")
 """The last is BCC's own: libbpf is a part of it where BCC was built so. It needs 2 MB of C++ besides."""
 BATCH = 64
 MAX_ITEMS = 1 << 16
+DRAINED = 1 << 20  # bytes at a time: as many as the ring has (core.bpf.c), so all that it held as the drain began
 K = TypeVar("K", bound="c_uint32 | Structure")
 V = TypeVar("V", bound="ctypes._SimpleCData[int] | Structure")
 _ANY, _NOEXIST = 0, 1
@@ -132,11 +133,13 @@ class Ring:
     def __init__(self, lib: ctypes.CDLL, descriptor: int) -> None:
         self._lib, self.descriptor = lib, descriptor
         self._messages: list[bytes] = []
+        self._room = 0
         string_at = ctypes.string_at
 
         def receive(_context: int, data: int, size: int) -> int:
             self._messages.append(string_at(data, size))
-            return 0
+            self._room -= size
+            return 0 if self._room > 0 else -1  # libbpf goes on as long as programs do; the rest wakes us again
 
         self._callback = _RING_CALLBACK(receive)
         address = lib.ring_buffer__new(descriptor, self._callback, None, None)
@@ -145,6 +148,7 @@ class Ring:
         self._ring = c_void_p(address)
 
     def drain(self) -> list[bytes]:
+        self._room = DRAINED
         self._lib.ring_buffer__consume(self._ring)
         taken, self._messages = self._messages, []
         return taken

@@ -18,6 +18,7 @@ from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import FileEvent, FileEventKind, FileLooked, ThreadSample
 from trainprobe.model.text import end_of
 
+MAX_DIRECTORIES = 8192  # of processes whose end was lost, too; one that goes on is asked
 MAX_BYTES = 4 << 20
 _AT_FDCWD = -100
 _NOBODY = -1  # the process is gone
@@ -94,7 +95,10 @@ class Paths:
     def note_directory(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""
         if directory := self._link(pid, "cwd"):
+            self._directories.pop(pid, None)
             self._directories[pid] = directory
+            if len(self._directories) > MAX_DIRECTORIES:
+                del self._directories[next(iter(self._directories))]
 
     def forget(self, pid: int) -> None:
         self._directories.pop(pid, None)
@@ -138,11 +142,8 @@ class Paths:
         if path.startswith("/") or not path:
             return path
         if directory == _AT_FDCWD:
-            base = self._link(pid, "cwd")
-            if base:
-                self._directories[pid] = base
-            else:
-                base = self._directories.get(pid, "")
+            self.note_directory(pid)
+            base = self._directories.get(pid, "")
         else:
             base = self._link(pid, f"fd/{directory}")
         return end_of(os.path.normpath(f"{base}/{path}")) if base else path

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainprobe.bpf.attach.library_readers import MarksAttached
+from trainprobe.model.event import FileEvent
 from trainprobe.runtime.discovery.targets import WatchableKernel
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 
@@ -26,6 +29,9 @@ class Unclaimed:
 
     def unwatch(self, pid: int) -> None:
         self._kernel.unwatch(pid)
+
+    def ended(self, pid: int, at_ns: int) -> Sequence[FileEvent]:
+        return self._kernel.ended(pid, at_ns)
 
     def attach_marks(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
         return self._kernel.attach_marks(pid, path, start, end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from trainprobe.bpf.attach.library_readers import PASSING, MarksAttached
@@ -14,7 +14,7 @@ from trainprobe.collect.command import ProgramKind, python_like, redact, underst
 from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
 from trainprobe.collect.pool import NOBODY
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
-from trainprobe.model.event import NO_FUNCTIONS, NOT_PUT, ProcessEvent, ProcessEventKind
+from trainprobe.model.event import NO_FUNCTIONS, NOT_PUT, FileEvent, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
@@ -34,11 +34,13 @@ class WatchableKernel(Protocol):
 
     ``attach_marks`` gives None while the library is being read: it is asked again. So it is when it raises one of
     PASSING, with the library's mapping as it is then. ``clock_by_gpu``: nothing marks the
-    steps of this process, unless its calls of CUDA do; asked again as it grows older.
+    steps of this process, unless its calls of CUDA do; asked again as it grows older. ``ended``: of one whose end the
+    kernel could not tell, what is left to say of its files.
     """
 
     def watch(self, pid: int, /) -> None: ...
     def unwatch(self, pid: int, /) -> None: ...
+    def ended(self, pid: int, at_ns: int, /) -> Sequence[FileEvent]: ...
     def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> MarksAttached | None: ...
     def clock_by_gpu(self, pid: int, /) -> None: ...
 

@@ -77,6 +77,7 @@ class Targets:
         proc: Proc | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._kernel = probes
         self._proc = proc or Proc()
         self._clock = clock
         self._table = Table(UserShares(self._proc.owners.of))
@@ -332,5 +333,7 @@ class Targets:
             elif not process.missing_ns:
                 process.missing_ns = now
             elif now - process.missing_ns >= MISSING_NS:
+                for left in self._kernel.ended(process.pid, now):
+                    self._deliver(process, left)
                 kind = ProcessEventKind.EXIT
                 self._process_event(ProcessEvent(kind, now, process.pid, process.ppid, process.comm))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,33 @@ class Library:
 
     def __getattr__(self, function: str) -> SimpleNamespace:
         return SimpleNamespace()
+
+
+class Producing:
+    """A libbpf whose ring gets another message as soon as one was taken."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def ring_buffer__new(self, descriptor: int, callback: Callable[..., int], *rest: object) -> int:
+        self.callback = callback
+        return 1
+
+    def ring_buffer__consume(self, ring: object) -> int:
+        message = ctypes.create_string_buffer(4096)
+        while self.taken < 2000:
+            self.taken += 1
+            if (error := self.callback(None, ctypes.addressof(message), len(message))) < 0:
+                return error
+        return 0
+
+
+def test_a_drain_ends_while_programs_go_on_and_nothing_is_lost() -> None:
+    lib = Producing()
+    ring = maps.Ring(lib, 3)  # type: ignore[arg-type]
+    for turn in (1, 2):
+        assert len(ring.drain()) == maps.DRAINED // 4096
+        assert lib.taken == turn * maps.DRAINED // 4096
 
 
 @pytest.mark.parametrize(

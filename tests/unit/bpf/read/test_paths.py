@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainprobe.bpf.read import paths as module
 from trainprobe.bpf.read.decode import NamedFile, RawFailure
 from trainprobe.bpf.read.paths import Paths, mounts, shared_memory_devices
 from trainprobe.collect.procfs import Proc
@@ -31,6 +32,18 @@ def proc(tmp_path: Path) -> Path:
         b"41 22 0:25 / /dev/shm rw - tmpfs tmpfs rw\nnonsense\n42 22 x:y / /z rw - ext4 a b\n"
     )
     return tmp_path
+
+
+def test_directories_of_processes_whose_end_was_lost_are_bounded(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_DIRECTORIES", 4)
+    paths = Paths(Proc(str(proc)))
+    paths.note_directory(7)
+    for pid in range(100, 110):
+        (proc / str(pid)).mkdir()
+        (proc / str(pid) / "cwd").symlink_to(f"/{pid}")
+        paths.note_directory(pid)
+        paths.note_directory(7)
+    assert list(paths._directories.values()) == ["/107", "/108", "/109", "/home/user/run"]
 
 
 def named(kind: FileEventKind, path: bytes = b"", new: bytes = b"", **more: object) -> NamedFile:

@@ -73,6 +73,9 @@ class FakeKernel:
         if pid in self.watched:
             self.watched.remove(pid)
 
+    def ended(self, pid: int, at_ns: int) -> list[FileEvent]:
+        return [FileEvent(FileEventKind.CLOSED, at_ns, pid, pid, 1, 2, "/x")]
+
     def attach_marks(self, pid: int, path: str, start: int, end: int) -> Marks | None:
         assert start < end
         if self.refuses:
@@ -766,7 +769,7 @@ def test_an_end_that_the_kernel_lost_is_noticed(daemon: World) -> None:
     daemon.step(daemon.row(50))
     daemon.fake.remove(50)
     events = daemon.wait(25)
-    assert kinds(events) == ["ProcessEvent", "RunEnded"]
+    assert kinds(events) == ["FileEvent", "ProcessEvent", "RunEnded"], "what the kernel side knew of it goes, too"
     assert daemon.targets.processes() == []
 
 
