@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice, zip_longest
 
 from trainprobe.collect.descriptors import gpu_files
 from trainprobe.collect.procfs import Proc, Stat
@@ -13,7 +16,13 @@ WORKER_COMM = "pt_data_worker"
 GRACE_NS = 15 * NS
 """torch's workers look for their parent every 5 s, between two batches: so long they may need to notice."""
 MOST = 256
+"""That are reported: of each owner one after the other, until there are so many."""
+READING_SECONDS = 0.1
+"""For what they hold, at each look: a process with many mappings and descriptors takes 0.04 s, and anybody can name
+hundreds so. Those that are left out come first the next time."""
 _REMEMBERED = 4096
+_Key = tuple[int, int]  # (pid, ticks)
+_Held = tuple[int | None, int | None, int | None]  # memory, of it shared, descriptors of GPUs
 
 
 class Orphans:
@@ -21,8 +30,10 @@ class Orphans:
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
-        self._workers: dict[tuple[int, int], int] = {}  # (pid, ticks) of a worker -> its driver
-        self._alone: dict[tuple[int, int], int] = {}  # since when it has no trainer
+        self._workers: dict[_Key, int] = {}  # a worker -> its driver
+        self._alone: dict[_Key, int] = {}  # since when it has no trainer
+        self._held: dict[_Key, _Held] = {}  # at the last reading, the oldest first
+        self._waiting = False
 
     def add_worker(self, pid: int, ticks: int, driver: int) -> None:
         self._workers.pop((pid, ticks), None)
@@ -36,12 +47,38 @@ class Orphans:
         alone = {(pid, stat.ticks) for pid, stat in stats.items() if self._is_alone(pid, stat, stats)}
         self._alone = {key: self._alone.get(key, now_ns) for key in alone}
         self._workers = {key: driver for key, driver in self._workers.items() if _is(key, stats)}
-        old = [key for key, since in self._alone.items() if now_ns - since >= GRACE_NS]
-        return tuple(self._sample(pid, stats[pid]) for pid, _ in sorted(old)[:MOST])
+        old = {key for key, since in self._alone.items() if now_ns - since >= GRACE_NS}
+        by_owner: dict[int, list[_Key]] = {}
+        for key in sorted(old):
+            by_owner.setdefault(self._proc.pool.owner(key[0]), []).append(key)
+        in_turn = (pair for keys in zip_longest(*by_owner.values()) for pair in zip(keys, by_owner) if pair[0])
+        told = dict(islice(in_turn, MOST))
+        self._measure(told)
+        self._waiting = len(old) < len(alone) or len(self._held) < len(told)
+        return tuple(self._sample(key, stats[key[0]]) for key in sorted(told))
 
     def waiting(self) -> bool:
-        """Whether one was seen that may become an orphan."""
-        return bool(self._alone)
+        """Whether one was seen that may become an orphan, or of which is not known yet what it holds."""
+        return self._waiting
+
+    def _measure(self, owners: Mapping[_Key, int]) -> None:
+        """Read what those hold that wait longest, each time one of the owner who has taken least."""
+        self._held = {key: held for key, held in self._held.items() if key in owners}
+        waiting: dict[int, list[_Key]] = {}
+        for key in [*(key for key in owners if key not in self._held), *self._held]:
+            waiting.setdefault(owners[key], []).append(key)
+        took = Counter(dict.fromkeys(waiting, 0))
+        while waiting and took.total() < READING_SECONDS * NS:
+            owner = min(waiting, key=took.__getitem__)
+            key = waiting[owner].pop(0)
+            if not waiting[owner]:
+                del waiting[owner]
+            began = time.perf_counter_ns()
+            rollup = self._proc.rollup(key[0])
+            memory = (rollup.pss_bytes, rollup.shm_bytes) if rollup else (None, None)
+            self._held.pop(key, None)
+            self._held[key] = *memory, gpu_files(self._proc, key[0])
+            took[owner] += time.perf_counter_ns() - began
 
     def _is_alone(self, pid: int, stat: Stat, stats: dict[int, Stat]) -> bool:
         parent = stats.get(stat.ppid)
@@ -50,17 +87,9 @@ class Orphans:
             return driver not in stats or (stat.ppid != driver and _adopts(stat.ppid, parent))
         return stat.comm == WORKER_COMM and _adopts(stat.ppid, parent)
 
-    def _sample(self, pid: int, stat: Stat) -> OrphanSample:
-        rollup = self._proc.rollup(pid)
-        return OrphanSample(
-            pid,
-            self._proc.started_ns(stat.ticks),
-            self._workers.get((pid, stat.ticks)),
-            stat.comm,
-            rollup.pss_bytes if rollup else None,
-            rollup.shm_bytes if rollup else None,
-            gpu_files(self._proc, pid),
-        )
+    def _sample(self, key: _Key, stat: Stat) -> OrphanSample:
+        held = self._held.get(key, (None, None, None))
+        return OrphanSample(key[0], self._proc.started_ns(stat.ticks), self._workers.get(key), stat.comm, *held)
 
 
 def _adopts(ppid: int, parent: Stat | None) -> bool:
@@ -68,7 +97,7 @@ def _adopts(ppid: int, parent: Stat | None) -> bool:
     return ppid in (0, 1) or parent is None or not parent.comm.startswith(("python", "pt_", "torchrun"))
 
 
-def _is(key: tuple[int, int], stats: dict[int, Stat]) -> bool:
+def _is(key: _Key, stats: dict[int, Stat]) -> bool:
     stat = stats.get(key[0])
     return stat is not None and stat.ticks == key[1]
 

@@ -16,8 +16,8 @@ from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_logged
 from trainprobe.collect.limits import LimitReader
-from trainprobe.collect.orphans import GRACE_NS, Orphans
-from trainprobe.collect.procfs import Proc
+from trainprobe.collect.orphans import GRACE_NS, MOST, READING_SECONDS, WORKER_COMM, Orphans
+from trainprobe.collect.procfs import Proc, Rollup
 from trainprobe.collect.shared_memory import SharedMemoryReader, shared_memory_device
 from trainprobe.collect.source import Unavailable
 from trainprobe.collect.watched import Watched
@@ -228,4 +228,39 @@ def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:
     for pid in (11, 12, 20):
         (fake.root / f"{pid}/stat").unlink()
     assert orphans.read(NS + 3 * GRACE_NS) == ()
+    assert not orphans.waiting()
+
+
+def test_orphans_of_one_user_that_are_slow_to_read_cost_neither_the_loop_nor_others_much(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user has named hundreds of sleeping processes so, and another one has two orphans."""
+    fake.add(1, comm="systemd", ppid=0)
+    for pid in [*range(100, 400), 900, 901]:
+        fake.add(pid, comm=WORKER_COMM)
+    monkeypatch.setattr(fake.proc.pool, "owner", lambda pid: 1000 + (pid >= 900))
+    rollup, clock = fake.proc.rollup, [0]
+
+    def slow(pid: int) -> Rollup | None:
+        clock[0] += NS // 25 if pid < 900 else NS // 200
+        return rollup(pid)
+
+    monkeypatch.setattr(fake.proc, "rollup", slow)
+    monkeypatch.setattr("trainprobe.collect.orphans.time.perf_counter_ns", lambda: clock[0])
+    orphans, costs, read = Orphans(fake.proc), [], set()
+    orphans.read(0)
+    for look in range(8):
+        before = clock[0]
+        found = {one.pid: one for one in orphans.read(GRACE_NS + look * NS)}
+        costs.append((clock[0] - before) / NS)
+        read.add(sum(one.pss_bytes is not None for one in found.values()))
+        assert len(found) == MOST
+        assert all(found[pid].pss_bytes is not None for pid in (900, 901))
+    assert max(costs) <= READING_SECONDS + 0.04
+    assert len(read) == 8, "others each time, and what was read stays"
+    assert orphans.waiting(), "for those that are left"
+    for pid in range(110, 400):
+        fake.remove(pid)
+    for look in range(8):
+        orphans.read(GRACE_NS + (8 + look) * NS)
     assert not orphans.waiting()
