@@ -127,7 +127,7 @@ def tmpfs(path: bytes, _: int, __: int) -> Answer:
 
 
 def files(path: bytes, limit: int, device: int) -> Answer:
-    """Names, times and bytes of the files in a directory, where it lies on that device; no link is followed."""
+    """Names, times, bytes and users of the files in a directory, where it lies on that device; no link is followed."""
     place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(place).st_dev != device:
@@ -143,7 +143,8 @@ def files(path: bytes, limit: int, device: int) -> Answer:
 
 def _row(listing: int, name: str) -> bytes:
     found = os.stat(name, dir_fd=listing, follow_symlinks=False)
-    return b"%s/%d %d" % (os.fsencode(name), max(found.st_mtime, found.st_ctime), 512 * found.st_blocks)
+    changed, size = max(found.st_mtime, found.st_ctime), 512 * found.st_blocks
+    return b"%s/%d %d %d" % (os.fsencode(name), changed, size, found.st_uid)
 
 
 def user(_: bytes, uid: int, __: int) -> Answer:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice, zip_longest
 
 from trainprobe.collect.descriptors import gpu_files
+from trainprobe.collect.owners import read_in_turn
 from trainprobe.collect.procfs import Proc, Stat
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import OrphanSample
@@ -62,23 +61,16 @@ class Orphans:
         return self._waiting
 
     def _measure(self, owners: Mapping[_Key, int]) -> None:
-        """Read what those hold that wait longest, each time one of the owner who has taken least."""
+        """Read what those hold that wait longest."""
         self._held = {key: held for key, held in self._held.items() if key in owners}
-        waiting: dict[int, list[_Key]] = {}
-        for key in [*(key for key in owners if key not in self._held), *self._held]:
-            waiting.setdefault(owners[key], []).append(key)
-        took = Counter(dict.fromkeys(waiting, 0))
-        while waiting and took.total() < READING_SECONDS * NS:
-            owner = min(waiting, key=took.__getitem__)
-            key = waiting[owner].pop(0)
-            if not waiting[owner]:
-                del waiting[owner]
-            began = time.perf_counter_ns()
-            rollup = self._proc.rollup(key[0])
-            memory = (rollup.pss_bytes, rollup.shm_bytes) if rollup else (None, None)
-            self._held.pop(key, None)
-            self._held[key] = *memory, gpu_files(self._proc, key[0])
-            took[owner] += time.perf_counter_ns() - began
+        waiting = [*(key for key in owners if key not in self._held), *self._held]
+        read_in_turn({key: owners[key] for key in waiting}, self._read_held, READING_SECONDS)
+
+    def _read_held(self, key: _Key) -> None:
+        rollup = self._proc.rollup(key[0])
+        memory = (rollup.pss_bytes, rollup.shm_bytes) if rollup else (None, None)
+        self._held.pop(key, None)
+        self._held[key] = *memory, gpu_files(self._proc, key[0])
 
     def _is_alone(self, pid: int, stat: Stat, stats: dict[int, Stat]) -> bool:
         parent = stats.get(stat.ppid)

@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from trainprobe.collect.lines import lines_of
 
@@ -17,6 +18,7 @@ AGAIN_SECONDS = 10.0
 BLOCK = 1 << 16
 """Ids that a container gets. Root lends them to containers of many people, each of whom has a part of his own."""
 ROOT = 0
+_Key = TypeVar("_Key", bound=Hashable)
 Range = tuple[int, int, int]
 """The first id, the one behind the last, the owner."""
 
@@ -52,6 +54,21 @@ class Owners:
             self._as_read = present
             lent, users = map(_text, self._files)
             self._ranges = parse(lent, users)
+
+
+def read_in_turn(owners: Mapping[_Key, int], read: Callable[[_Key], object], seconds: float) -> None:
+    """Read these until that took so long: each time the first one of the owner who has taken least."""
+    waiting: dict[int, list[_Key]] = {}
+    for key, owner in owners.items():
+        waiting.setdefault(owner, []).append(key)
+    took = dict.fromkeys(waiting, 0.0)
+    while waiting and sum(took.values()) < seconds:
+        owner = min(waiting, key=took.__getitem__)
+        began = time.perf_counter()
+        read(waiting[owner].pop(0))
+        took[owner] += time.perf_counter() - began
+        if not waiting[owner]:
+            del waiting[owner]
 
 
 def parse(lent: str, users: str) -> list[Range]:

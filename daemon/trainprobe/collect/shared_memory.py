@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from trainprobe.collect.lines import lines_of
-from trainprobe.collect.procfs import Proc
+from trainprobe.collect.owners import ROOT, read_in_turn
+from trainprobe.collect.procfs import SMALL, Proc
+from trainprobe.collect.watched import Watched
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import Leak, LimitSample, SharedSample
@@ -19,6 +21,14 @@ from trainprobe.model.sample import Leak, LimitSample, SharedSample
 MOUNT_NS = 30 * NS
 FILES_LIMIT = 20_000
 YOUNG_SECONDS = 30.0  # a file's maker may be about to hand it over
+LEAKS = 64
+"""Dead processes of one /dev/shm that are told apart, those who left most: anybody can make files in many a name."""
+ROUND_SECONDS, MAPS_SECONDS = 0.3, 0.25
+"""For all of them at a time, and of it for the maps of one's processes; each user can make both slow. What is left out
+comes first the next time."""
+_Key = tuple[int, int]  # (pid, ticks)
+_MAPPED = re.compile(rb"/(torch_[0-9]{1,10}_[0-9A-Za-z_]+)\n")
+_INNERMOST = re.compile(rb"^NSpid:.*?([0-9]+)$", re.MULTILINE)
 _NAME = re.compile(r"torch_([0-9]{1,10})_[0-9A-Za-z_]+")
 _PLACE = "/dev/shm"
 _INSIDE = f"root{_PLACE}"
@@ -36,6 +46,11 @@ class SharedMemoryReader:
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._mounts: dict[int, _Mount | None] = {}
+        self._in_use: dict[_Key, frozenset[str]] = {}  # files that a process maps, the oldest reading first
+        self._turn: dict[tuple[str, str], None] = {}  # what was read, the oldest first
+        self._namespaces: dict[int, bytes] = {}  # of each process, in this round
+        self.waiting = False
+        """Whether something was left out in the latest round."""
 
     def limit(self, run: str, pid: int, container: str, now_ns: int) -> LimitSample | None:
         """How full it is; None: the process has none, or its size is not limited."""
@@ -48,12 +63,42 @@ class SharedMemoryReader:
         name = f"{os.major(device)}:{os.minor(device)}"
         return LimitSample(run, "shm", (blocks - free) * unit, blocks * unit, container or "host", name, pid)
 
-    def sample_with_leaks(
-        self, limit: LimitSample, runs: tuple[str, ...], mapped: Iterable[int], now: float
-    ) -> SharedSample:
-        """The same with what dead processes left. ``mapped``: processes whose files are in use; ``now``: UNIX time."""
-        leaks = self._leaks(limit.pid, list(mapped), now)
-        return SharedSample(limit.place, limit.scope, limit.limit, limit.used, tuple(leaks), runs)
+    def samples_with_leaks(
+        self, limits: Iterable[LimitSample], watched: Sequence[Watched], now: float
+    ) -> tuple[SharedSample, ...]:
+        """The same with what dead processes left. ``limits``: those of runs; ``watched``: processes whose files are in
+        use; ``now``: UNIX time."""
+        places: dict[tuple[str, str], list[LimitSample]] = {}
+        for one in limits:
+            if one.kind == "shm":
+                places.setdefault((one.place, one.scope), []).append(one)
+        devices = {one.run: place for (place, _), seen in places.items() for one in seen}
+        alive = {(one.pid, one.ticks) for one in watched}
+        driven = {one.run for one in watched if one.role == "driver"}
+        self._in_use = {key: names for key, names in self._in_use.items() if key in alive}
+        found: list[SharedSample] = []
+        self._namespaces, self.waiting = {}, False
+
+        def read(place: tuple[str, str]) -> None:
+            self._turn.pop(place, None)
+            self._turn[place] = None
+            limit = places[place][0]
+            beside = {
+                (one.pid, one.ticks): one.role != "worker" or one.run not in driven
+                for one in watched
+                if devices.get(one.run, limit.place) == limit.place
+            }
+            leaks = self._leaks(limit.pid, beside, now)
+            most, rest = leaks[:LEAKS], leaks[LEAKS:]
+            more = len(rest), sum(leak.files for leak in rest), sum(leak.bytes for leak in rest)
+            runs = tuple(one.run for one in places[place])
+            found.append(SharedSample(*place, limit.limit, limit.used, tuple(most), runs, *more))
+
+        self._turn = {place: None for place in self._turn if place in places}
+        in_turn = [*(place for place in places if place not in self._turn), *self._turn]
+        read_in_turn({place: self._proc.pool.owner(places[place][0].pid) for place in in_turn}, read, ROUND_SECONDS)
+        self.waiting = self.waiting or len(found) < len(places)
+        return tuple(found)
 
     def forget(self, alive: Iterable[int]) -> None:
         """Only these processes are still of interest."""
@@ -72,43 +117,61 @@ class SharedMemoryReader:
             mount = self._mounts[pid] = None if known is None else _Mount(known, now_ns + MOUNT_NS)
         return (device, unit, blocks, free) if mount is not None and mount.device == device else None
 
-    def _leaks(self, pid: int, mapped: list[int], now: float) -> list[Leak]:
+    def _leaks(self, pid: int, mapped: Mapping[_Key, bool], now: float) -> list[Leak]:
+        """Of each dead process, the largest first. ``mapped``: processes, and whether a file that one may open
+        counts as used until it has been read; a worker's need not, for its driver maps what others made for it."""
         files = self._torch_files(pid, now)
-        if not files:
+        alive = self._alive_beside(pid) if files else None
+        dead = {name for name in files if alive is not None and _maker(name) not in alive}
+        if not dead:
             return []
-        alive = self._alive_beside(pid)
-        dead = {name: size for name, size in files.items() if alive is not None and _maker(name) not in alive}
-        for user in mapped if dead else ():
-            text = (self._proc.maps(user) or b"").decode(errors="surrogateescape")
-            dead = {name: size for name, size in dead.items() if f"/{name}\n" not in text}
+        owners = {key: self._proc.pool.owner(key[0]) for key in mapped}
+        new = sorted((key for key in owners if key not in self._in_use), key=lambda key: not mapped[key])
+        in_turn = [*new, *(key for key in self._in_use if key in owners)]
+        read_in_turn({key: owners[key] for key in in_turn}, self._read_maps, MAPS_SECONDS)
+        self.waiting = self.waiting or any(key not in self._in_use for key in owners)
+        unread = {owner for key, owner in owners.items() if mapped[key] and key not in self._in_use}
+        dead.difference_update(*(self._in_use.get(key, ()) for key in owners))
         makers: dict[int, Leak] = {}
-        for name, size in sorted(dead.items()):
-            maker = _maker(name)
-            before = makers.get(maker, Leak(maker, 0, 0, name))
-            makers[maker] = Leak(maker, before.files + 1, before.bytes + size, before.name)
-        return list(makers.values())
+        for name in sorted(dead):
+            size, uid = files[name]
+            if not unread & {ROOT, self._proc.owners.of(uid)}:
+                maker = _maker(name)
+                before = makers.get(maker, Leak(maker, 0, 0, name))
+                makers[maker] = Leak(maker, before.files + 1, before.bytes + size, before.name)
+        return sorted(makers.values(), key=lambda leak: -leak.bytes)
 
-    def _torch_files(self, pid: int, now: float) -> dict[str, int]:
+    def _read_maps(self, key: _Key) -> None:
+        names = _MAPPED.findall(self._proc.maps(key[0]) or b"")
+        self._in_use.pop(key, None)
+        self._in_use[key] = frozenset(name.decode() for name in names)
+
+    def _torch_files(self, pid: int, now: float) -> dict[str, tuple[int, int]]:
+        """Size and user of each."""
         space = self._space(pid, 0)
         listed = self._proc.ask(pid, "files", _INSIDE, FILES_LIMIT, space[0]) if space else None
-        found: dict[str, int] = {}
+        found: dict[str, tuple[int, int]] = {}
         for row in (listed or b"").decode("utf-8", "surrogateescape").split("\0"):
             name, _, rest = row.partition("/")
             if _NAME.fullmatch(name):
-                changed, size = (int(word) for word in rest.split())
+                changed, size, uid = (int(word) for word in rest.split())
                 if now - changed >= YOUNG_SECONDS:
-                    found[name] = size
+                    found[name] = size, uid
         return found
 
     def _alive_beside(self, pid: int) -> set[int] | None:
         """Processes in the same pid namespace, by the numbers that they have there."""
-        wanted = self._proc.link(pid, "ns/pid")
+        wanted = self._proc.link(pid, "ns/pid").encode("utf-8", "surrogateescape")
         if not wanted:
             return None
+        self._namespaces = self._namespaces or self._proc.each(self._proc.pids(), "link", "ns/pid")
+        beside = [other for other, namespace in self._namespaces.items() if namespace == wanted]
+        if self._namespaces.get(1) == wanted:  # that of this procfs
+            return set(beside)
         found = set()
-        for other, namespace in self._proc.links(self._proc.pids(), "ns/pid").items():
-            if namespace == wanted and (status := self._proc.status(other)) is not None:
-                found.add(status.container_pid if status.container_pid is not None else other)
+        for other, status in self._proc.each(beside, "read", "status", SMALL).items():
+            innermost = _INNERMOST.search(status)
+            found.add(int(innermost[1]) if innermost else other)
         return found
 
 
@@ -116,6 +179,8 @@ def shared_memory_device(mountinfo: str) -> int | None:
     """st_dev of the tmpfs that is mounted last on /dev/shm; None: it is none."""
     found = None
     for line in lines_of(mountinfo):
+        if f" {_PLACE} " not in line:  # of thousands
+            continue
         front, dash, back = line.partition(" - ")
         fields = front.split(" ")
         if dash and len(fields) >= 6 and fields[4] == _PLACE:

@@ -101,6 +101,13 @@ class SharedSample:
     used_bytes: int
     leaks: tuple[Leak, ...] = ()
     runs: tuple[str, ...] = ()  # that see it
+    more_leaks: int = 0  # of further dead processes
+    more_files: int = 0
+    more_bytes: int = 0
+
+    @property
+    def leaked_bytes(self) -> int:
+        return sum(leak.bytes for leak in self.leaks) + self.more_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from trainprobe.model.sample import CostSample, HostSample, OrphanSample, Shared
 from trainprobe.pipeline.gpus import GpuTable
 
 LEFT = template("shm_leak.left", "left")
+LEAKED = 256
+"""Dead processes that the report names, of all /dev/shm in equal parts: this part of it must fit in any case."""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class HostState:
     def add_frame(self, frame: Frame) -> None:
         now_ns = frame.at.monotonic_ns
         self.sources.update({source.name: source for source in frame.sources})
+        renewed = {run for shared in frame.shared for run in shared.runs}  # they may have mounted another one
+        self.shared = {key: one for key, one in self.shared.items() if not renewed.intersection(one.runs)}
         self.shared.update({(shared.device, shared.container): shared for shared in frame.shared})
         if frame.orphans is not None:
             self.orphans = frame.orphans
@@ -76,7 +80,7 @@ class HostState:
             ),
             runs=runs,
             gpus=self.gpus.states(),
-            shared_memory=[_shared(sample) for sample in self.shared.values()],
+            shared_memory=[_shared(sample, max(1, LEAKED // len(self.shared))) for sample in self.shared.values()],
             orphans=None
             if orphans is None
             else [Orphan(one.pid, one.comm, one.pss_bytes, one.shm_bytes, one.gpu_files) for one in orphans],
@@ -114,7 +118,8 @@ def _block_io(sample: HostSample) -> list[BlockIo]:
     ]
 
 
-def _shared(sample: SharedSample) -> SharedMemory:
-    leaked = [Evidence.of(LEFT(), leak.bytes, "bytes", leak.pid, f"/dev/shm/{leak.name}") for leak in sample.leaks]
-    total = sum(leak.bytes for leak in sample.leaks)
-    return SharedMemory(sample.device, sample.container, sample.used_bytes, sample.size_bytes, total, leaked)
+def _shared(sample: SharedSample, named: int) -> SharedMemory:
+    leaks = sorted(sample.leaks, key=lambda leak: -leak.bytes)[:named]
+    leaked = [Evidence.of(LEFT(), leak.bytes, "bytes", leak.pid, f"/dev/shm/{leak.name}") for leak in leaks]
+    used, size = sample.used_bytes, sample.size_bytes
+    return SharedMemory(sample.device, sample.container, used, size, sample.leaked_bytes, leaked)

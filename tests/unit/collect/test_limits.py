@@ -18,7 +18,7 @@ from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_logged
 from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.orphans import GRACE_NS, MOST, READING_SECONDS, WORKER_COMM, Orphans
 from trainprobe.collect.procfs import Proc, Rollup
-from trainprobe.collect.shared_memory import SharedMemoryReader, shared_memory_device
+from trainprobe.collect.shared_memory import LEAKS, MAPS_SECONDS, SharedMemoryReader, shared_memory_device
 from trainprobe.collect.source import Unavailable
 from trainprobe.collect.watched import Watched
 from trainprobe.model.event import OomLogged
@@ -124,13 +124,54 @@ def test_leaks_are_files_of_the_dead_that_nobody_maps() -> None:
         files.append(path)
     try:
         later = time.time() + 20  # ctime cannot be set: the young ones are those whose age is under the limit then
-        assert [leak.pid for leak in shared.sample_with_leaks(limit, ("r",), [], later).leaks] == []
-        leaks = shared.sample_with_leaks(limit, ("r",), [], time.time() + 60).leaks
+        assert [leak.pid for leak in shared.samples_with_leaks([limit], [], later)[0].leaks] == []
+        leaks = shared.samples_with_leaks([limit], [], time.time() + 60)[0].leaks
         assert [(leak.pid, leak.files, leak.bytes) for leak in leaks if leak.pid == gone.pid] == [(gone.pid, 2, 16384)]
         assert os.getpid() not in {leak.pid for leak in leaks}
     finally:
         for path in files:
             path.unlink()
+
+
+def test_files_in_many_a_dead_name_hide_no_others_leak_and_cost_little(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user has made thousands of files, and has processes whose maps are slow to read; of another one's two dead
+    processes one has left a file that is in use."""
+    watched = [*a_crowd(fake, 200), *(Watched(pid, 1, 1, "worker", "other") for pid in range(901, 1001))]
+    watched.append(Watched(900, 1, 1, "driver", "other"))
+    used, left = "torch_7_1", "torch_8_1"
+    theirs = {f"torch_4{number:06}_x": (4096, 1000) for number in range(5000)}
+    files = {**theirs, used: (1 << 20, 1001), left: (2 << 20, 1001)}
+    clock, read = [0.0], set()
+
+    def maps(pid: int) -> bytes:
+        clock[0] += 0.04 if pid < 900 else 0.005
+        read.add(pid)
+        return f"7f00-7f10 rw-s 00000000 00:19 7 /dev/shm/{used}\n".encode() if pid == 900 else b""
+
+    shared = SharedMemoryReader(fake.proc)
+    monkeypatch.setattr(shared, "_torch_files", lambda *_: files)
+    monkeypatch.setattr(shared, "_alive_beside", lambda _: {1, 2})
+    monkeypatch.setattr(fake.proc, "maps", maps)
+    monkeypatch.setattr(fake.proc.pool, "owner", lambda pid: 1000 + (pid >= 900))
+    monkeypatch.setattr("trainprobe.collect.owners.time.perf_counter", lambda: clock[0])
+    limit = LimitSample("other", "shm", 1 << 30, 4 << 30, "host", "0:25", 900)
+    for _ in range(100):
+        before = clock[0]
+        (sample,) = shared.samples_with_leaks([limit], watched, 0.0)
+        assert clock[0] - before <= MAPS_SECONDS + 0.04
+        assert (sample.leaks[0].pid, sample.leaks[0].bytes) == (8, 2 << 20), (
+            "what he keeps us from reading is his alone"
+        )
+        assert all(leak.pid != 7 for leak in sample.leaks)
+        if not shared.waiting:
+            break
+        assert sample.leaked_bytes == 2 << 20
+    assert len(read) == 301, "each had its turn"
+    assert len(sample.leaks) == LEAKS
+    assert sample.leaked_bytes == (2 << 20) + 5000 * 4096
+    assert len(sample.leaks) + sample.more_leaks == sum(leak.files for leak in sample.leaks) + sample.more_files == 5001
 
 
 def test_a_mount_that_belongs_to_nobody_we_know(fake: FakeProc) -> None:
@@ -239,20 +280,20 @@ def test_orphans_of_one_user_that_are_slow_to_read_cost_neither_the_loop_nor_oth
     for pid in [*range(100, 400), 900, 901]:
         fake.add(pid, comm=WORKER_COMM)
     monkeypatch.setattr(fake.proc.pool, "owner", lambda pid: 1000 + (pid >= 900))
-    rollup, clock = fake.proc.rollup, [0]
+    rollup, clock = fake.proc.rollup, [0.0]
 
     def slow(pid: int) -> Rollup | None:
-        clock[0] += NS // 25 if pid < 900 else NS // 200
+        clock[0] += 0.04 if pid < 900 else 0.005
         return rollup(pid)
 
     monkeypatch.setattr(fake.proc, "rollup", slow)
-    monkeypatch.setattr("trainprobe.collect.orphans.time.perf_counter_ns", lambda: clock[0])
+    monkeypatch.setattr("trainprobe.collect.owners.time.perf_counter", lambda: clock[0])
     orphans, costs, read = Orphans(fake.proc), [], set()
     orphans.read(0)
     for look in range(8):
         before = clock[0]
         found = {one.pid: one for one in orphans.read(GRACE_NS + look * NS)}
-        costs.append((clock[0] - before) / NS)
+        costs.append(clock[0] - before)
         read.add(sum(one.pss_bytes is not None for one in found.values()))
         assert len(found) == MOST
         assert all(found[pid].pss_bytes is not None for pid in (900, 901))

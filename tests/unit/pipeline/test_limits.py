@@ -15,6 +15,7 @@ from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import CallFailed, Event, OomLogged, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
+from trainprobe.model.report import Host as ReportHost
 from trainprobe.model.report import Rank, Report
 from trainprobe.model.sample import (
     DescriptorSample,
@@ -27,6 +28,9 @@ from trainprobe.model.sample import (
     SpaceSample,
 )
 from trainprobe.pipeline import Pipeline
+from trainprobe.pipeline.host import HostState
+from trainprobe.runtime.publishing.publish import LIMIT
+from trainprobe.wire.bounded import BoundedReport
 
 RUN = "train.py-0123abcd"
 GB = 10**9
@@ -443,6 +447,23 @@ def test_what_dead_processes_left_in_shared_memory() -> None:
     assert "4 GB in 4 files" in warning.summary
     assert "(5, 6)" in warning.summary
     assert host.report.shared_memory[0].leaked_bytes == 4 * GB
+
+
+def test_what_users_leave_in_shared_memory_takes_a_part_of_the_report_and_no_more() -> None:
+    """As many runs as there may be, each with a /dev/shm of its own that is mounted anew again and again."""
+    host, left = (
+        HostState(ReportHost()),
+        tuple(Leak(4_000_000_000 + n, 1, n, f"torch_{n}_{'x' * 240}") for n in range(2000)),
+    )
+    orphans = tuple(OrphanSample(4_000_000 + n, 1, None, "pt_data_worker", GB, GB, 99) for n in range(256))
+    for device in range(3):
+        shared = [SharedSample(f"{device}:{n}", "c" * 64, GB, GB, left, (f"{n}",), 3, 5, 7) for n in range(512)]
+        host.add_frame(Frame(moment(device * NS), shared=tuple(shared), orphans=orphans))
+    report = host.report(moment(NS), [])
+    assert [one.device for one in report.shared_memory] == [f"2:{n}" for n in range(512)]
+    assert report.shared_memory[0].leaked_bytes == sum(range(2000)) + 7
+    assert report.shared_memory[0].leaked[0].value == 1999, "the largest"
+    assert len(BoundedReport(report).encode(1 << 30)) < LIMIT / 4
 
 
 def test_workers_that_outlive_their_trainer() -> None:

@@ -104,7 +104,7 @@ def _evidence(s: Situation, shm: LimitSample | None, pid: int) -> list[Evidence]
         found.append(Evidence.of(HELD(who=s.who(process.pid)), bytes_, "bytes", process.pid))
     if s.shm_per_batch:
         found.append(Evidence.of(BATCH(), round(s.shm_per_batch), "bytes"))
-    leaked = sum(leak.bytes for leak in s.shared.leaks) if s.shared else 0
+    leaked = s.shared.leaked_bytes if s.shared else 0
     if leaked:
         found.append(Evidence.of(LEAKED(), leaked, "bytes", None, "/dev/shm"))
     fds = s.limits.of_process("fds", pid)

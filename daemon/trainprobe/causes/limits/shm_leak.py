@@ -27,16 +27,15 @@ def check(s: Situation) -> Iterator[Notice]:
     if s.shared is None or not s.shared.leaks:
         return
     leaks = sorted(s.shared.leaks, key=lambda leak: -leak.bytes)
-    total, files = sum(leak.bytes for leak in leaks), sum(leak.files for leak in leaks)
     yield Notice(
         f"leak-{s.shared.device}",
         Cause.SHM_LEAK,
         s.now_ns,
         SUMMARY(
-            bytes=total,
-            files=files,
+            bytes=s.shared.leaked_bytes,
+            files=sum(leak.files for leak in leaks) + s.shared.more_files,
             whose=whose(s.shared.container),
-            processes=len(leaks),
+            processes=len(leaks) + s.shared.more_leaks,
             pids=[leak.pid for leak in leaks[:5]],
         ),
         evidence=[Evidence.of(LEFT(), leak.bytes, "bytes", leak.pid, f"/dev/shm/{leak.name}") for leak in leaks[:10]],

@@ -58,7 +58,7 @@ EACH_PROCESS_NS = NS // 100  # and less often the more there are: a thousand eac
 NEAR_PROCESSES_NS = 2 * NS
 SPACES_NS = 2 * NS
 SIZES_NS = 10 * NS
-SHARED_NS = 30 * NS
+SHARED_NS, SHARED_SOON_NS = 30 * NS, 10 * NS
 GPUS_NS = NS // 2
 ORPHANS_NS = 60 * NS
 IO_LIMITS_NS = 10 * NS
@@ -80,7 +80,7 @@ class _Due:
     processes: int = 0
     spaces: int = 0
     sizes: int = 0
-    shared: int = 0
+    shared: int = -SHARED_NS
     orphans: int = 0
     gpus: int = 0
     io_limits: int = 0
@@ -239,21 +239,16 @@ class Collectors:
         self, now: Moment, watched: Sequence[Watched], events: Sequence[Event]
     ) -> tuple[SharedSample, ...]:
         at = now.monotonic_ns
-        if at < self._due.shared and not any(isinstance(e, CallFailed) and e.tmpfs for e in events):
+        failed = any(isinstance(e, CallFailed) and e.tmpfs for e in events)
+        if at < self._due.shared + (0 if failed or self._shared.waiting else SHARED_NS - SHARED_SOON_NS):
             return ()
-        self._due.shared = at + SHARED_NS
-        places: dict[tuple[str, str], tuple[LimitSample, list[str]]] = {}
-        for one in self._limits.last:
-            if one.kind == "shm":
-                places.setdefault((one.place, one.scope), (one, []))[1].append(one.run)
-        pids = [process.pid for process in watched]
-        found = [
-            self._sources.read(
-                "shared_memory", partial(self._shared.sample_with_leaks, one, tuple(runs), pids, now.wall_ns / NS), at
-            )
-            for one, runs in places.values()
-        ]
-        return tuple(sample for sample in found if sample is not None)
+        self._due.shared = at + SHARED_SOON_NS
+        found = self._sources.read(
+            "shared_memory",
+            lambda: self._shared.samples_with_leaks(self._limits.last, watched, now.wall_ns / NS),
+            at,
+        )
+        return found or ()
 
     def _read_spaces(self, at: int) -> tuple[SpaceSample, ...]:
         if at < self._due.spaces or not self._asked.directories:
