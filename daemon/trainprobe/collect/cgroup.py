@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from trainprobe.collect.cgroup_path import CgroupPlace, parse_cgroups, place
 from trainprobe.collect.lines import lines_of
@@ -15,7 +16,11 @@ from trainprobe.model.message import template
 from trainprobe.model.sample import IoLimitSample, LimitSample, MemorySample
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-DEPTH_LIMIT = 64
+INNERMOST, OUTERMOST = 6, 4
+"""Levels of a deep tree that are read: anybody can nest his own. With fewer in all each is: Kubernetes and SLURM have
+five or six below a mount, Kubernetes in a container seven."""
+Known = dict[tuple[str, str], tuple[int, int] | None]
+"""Used and limit of a kind in a directory, as read at this time: runs share those above them. None: no limit."""
 NO_CONTROLLER = template(
     "source.no_controller", "the cpu controller of the process's cgroup is not mounted or not enabled"
 )
@@ -83,14 +88,16 @@ class Cgroups:
         """What the path tells about container, pod, job and unit; all None when the process is gone."""
         return place(parse_cgroups(self._proc.cgroup(pid) or ""))
 
-    def memory(self, run: str, pid: int, cgroups: str | None = None) -> list[LimitSample]:
-        """Every limit of memory above the process, the host's last. ``cgroups``: its /proc/PID/cgroup, if read before.
+    def memory(self, run: str, pid: int, cgroups: str | None = None, known: Known | None = None) -> list[LimitSample]:
+        """Every limit of memory above the process, the host's last. ``cgroups``: its /proc/PID/cgroup, if read before;
+        ``known``: what is known at this time, and will be.
 
         Used: without the page cache that the kernel drops first (inactive_file), for that ends no run.
         Empty: the process is gone, the host's meminfo cannot be read, or the cgroup is out of sight (``hidden``): the
         host's limit need not be the one that ends it.
         """
-        host = self._host_memory()
+        known = {} if known is None else known
+        host = _once(known, ("host", ""), self._host_memory)
         text = self._proc.cgroup(pid) if cgroups is None else cgroups
         if text is None or host is None:
             return []
@@ -102,20 +109,26 @@ class Cgroups:
             return []
         for version, point, path in places:
             for level in _upwards(point, path):
-                used = _memory(level, _V2 if version == 2 else _V1, total)
+                names = _V2 if version == 2 else _V1
+                used = _once(known, ("memory", level), partial(_memory, level, names, total))
                 if used is not None:
                     found.append(LimitSample(run, "memory", *used, "cgroup", level[len(point) :] or "/"))
         return [*found, LimitSample(run, "memory", total - available, total, "host")]
 
-    def processes(self, run: str, pid: int, cgroups: str | None = None) -> list[LimitSample]:
+    def processes(
+        self, run: str, pid: int, cgroups: str | None = None, known: Known | None = None
+    ) -> list[LimitSample]:
         """Every limit of the number of threads and processes (pids.max) above the process."""
-        found = []
+        found: list[LimitSample] = []
+        known = {} if known is None else known
         text = self._proc.cgroup(pid) if cgroups is None else cgroups
         for _, point, path in self._places(parse_cgroups(text or ""), "pids"):
-            for level in _upwards(point, path):
-                limit = _value(f"{level}/pids.max")
-                if limit is not None and (used := _value(f"{level}/pids.current")) is not None:
-                    found.append(LimitSample(run, "pids", used, limit, "cgroup", level[len(point) :] or "/"))
+            levels = {at: _once(known, ("pids", at), partial(_processes, at)) for at in _upwards(point, path)}
+            found += [
+                LimitSample(run, "pids", *used, "cgroup", level[len(point) :] or "/")
+                for level, used in levels.items()
+                if used is not None
+            ]
         return found
 
     def throttling(self, cgroups: str) -> Throttling | Unavailable:
@@ -186,11 +199,16 @@ def keyed(text: str) -> dict[str, int]:
 
 
 def _upwards(point: str, path: str) -> Iterator[str]:
-    for _ in range(DEPTH_LIMIT):
-        yield path
-        if path == point or not path.startswith(point + "/"):
-            return
-        path = path.rpartition("/")[0]
+    parts = path[len(point) :].split("/")
+    for number in range(len(parts), 0, -1):
+        if number <= OUTERMOST or number > len(parts) - INNERMOST:
+            yield point + "/".join(parts[:number])
+
+
+def _once(known: Known, key: tuple[str, str], read: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
+    if key not in known:
+        known[key] = read()
+    return known[key]
 
 
 _V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
@@ -204,6 +222,12 @@ def _memory(level: str, names: tuple[str, str, str], total: int) -> tuple[int, i
     if limit is None or limit >= total or (used := _value(f"{level}/{names[1]}")) is None:
         return None
     return max(0, used - (number(_text(f"{level}/memory.stat"), names[2]) or 0)), limit
+
+
+def _processes(level: str) -> tuple[int, int] | None:
+    limit = _value(f"{level}/pids.max")
+    used = None if limit is None else _value(f"{level}/pids.current")
+    return None if limit is None or used is None else (used, limit)
 
 
 def _cpu(version: int, level: str) -> Throttling | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from trainprobe.collect.cgroup import Cgroups
+from trainprobe.collect.cgroup import Cgroups, Known
 from trainprobe.collect.procfs import SMALL, Proc, parse_fd_limit
 from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.watched import Watched
@@ -51,12 +51,14 @@ class LimitReader:
         if not placed or any(pid not in self._places for pid in chosen.values()):
             self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
         alike: dict[str, list[LimitSample]] = {}  # runs of one cgroup have the same limits
+        levels: Known = {}
         for run, pid in chosen.items():
             if pid not in self._places:
                 continue
             cgroups = self._places[pid][1]
             if cgroups not in alike:
-                alike[cgroups] = [*self._cgroups.memory(run, pid, cgroups), *self._cgroups.processes(run, pid, cgroups)]
+                memory, count = self._cgroups.memory, self._cgroups.processes
+                alike[cgroups] = [*memory(run, pid, cgroups, levels), *count(run, pid, cgroups, levels)]
             found += [replace(one, run=run) for one in alike[cgroups]]
             shm = self._shared.limit(run, pid, self._container(pid), now_ns)
             found += [shm] if shm is not None else []

@@ -23,6 +23,7 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
 from trainprobe.model.resume_state import KeptRank, ResumedJob, ResumedRun
+from trainprobe.model.sample import LimitSample
 from trainprobe.model.step_deadline import Armed
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.host import HostState
@@ -168,11 +169,14 @@ class Pipeline:
 
     def _add_limits(self, frame: Frame) -> None:
         self._host.add_frame(frame)
+        open_fds: dict[str, list[LimitSample]] = {}
         for limit in frame.limits:
             if limit.run in self.runs:
                 self.runs[limit.run].limits.add_limit(limit, self._now)
-        for run in self.runs.values():
-            run.add_limits(frame, self._now)
+                if limit.kind == "fds":
+                    open_fds.setdefault(limit.run, []).append(limit)
+        for name, run in self.runs.items():
+            run.add_limits(frame, open_fds.get(name, ()), self._now)
         for shared in frame.shared:
             for name in shared.runs:
                 if name in self.runs:

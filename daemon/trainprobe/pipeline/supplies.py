@@ -13,6 +13,7 @@ from trainprobe.model.sample import LimitSample, ProcessSample
 
 SOON_NS = NS // 2  # while something is read more often than each second: it fills up
 STALE_NS = 45 * NS  # a limit that is no longer read is of a process that is gone
+FOLLOWED = 4  # cgroups of a run and kind, the fullest: each keeps 22 KB of its past
 WORTH = 0.1  # of a limit: what uses less is not followed
 GROWTH_SECONDS = 180.0
 PSS_SECONDS = 60.0
@@ -67,11 +68,22 @@ class Supplies:
         self._seen_ns[key] = at_ns
         series = self._series.get(key)
         if series is None:
-            if sample.used < WORTH * sample.limit:
+            if sample.used < WORTH * sample.limit or not self._has_room(sample):
                 return
             series = self._series[key] = GrowthSeries()
         self.hasty = self.hasty or (series.last is not None and at_ns / NS - series.last.at <= SOON_NS / NS)
         series.add(at_ns / NS, sample.used)
+
+    def _has_room(self, sample: LimitSample) -> bool:
+        """Whether it is one of those that are followed. The one that is less full then is no more."""
+        followed = [key for key in self._series if key[0] == sample.kind and self.latest[key].scope == "cgroup"]
+        if sample.scope != "cgroup" or len(followed) < FOLLOWED:
+            return True
+        least = min(followed, key=lambda key: used_share(self.latest[key]))
+        if used_share(sample) <= used_share(self.latest[least]):
+            return False
+        del self._series[least]
+        return True
 
     def forecast(self, now_ns: int, started: float | None) -> None:
         """Look ahead; ``started``: when all ranks had begun to step, in seconds."""

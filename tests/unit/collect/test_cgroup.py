@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,20 @@ import pytest
 from benchmarks.limits import groups
 from benchmarks.stalls.host import CannotHere
 from tests.unit.collect.fake_proc import FakeProc
-from trainprobe.collect.cgroup import CgroupMount, Cgroups, Throttling, directory, keyed, nearest, number, parse_mounts
+from trainprobe.collect.cgroup import (
+    INNERMOST,
+    OUTERMOST,
+    CgroupMount,
+    Cgroups,
+    Throttling,
+    directory,
+    keyed,
+    nearest,
+    number,
+    parse_mounts,
+)
 from trainprobe.collect.limits import LimitReader
-from trainprobe.collect.procfs import Proc, Stat
+from trainprobe.collect.procfs import Proc, Stat, read_file
 from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.source import Sources, Unavailable
 from trainprobe.collect.watched import Watched
@@ -65,6 +77,36 @@ def test_v2_takes_the_nearest_limit_above_the_process(host: Hierarchies) -> None
     write(root / "a/b/c", memory__max=str(8 * GB), memory__current=str(GB))
     host.fake.add(5, cgroup="0::/a/b/c\n")
     assert nearest("r", Cgroups(host.fake.proc).memory("r", 5)) == MemorySample("r", 2 * GB, 4 * GB, "cgroup")
+
+
+@pytest.mark.parametrize("depth", [5, 7, 9, 60])
+def test_each_limit_above_a_run_counts_but_for_the_midst_of_a_deep_tree(
+    host: Hierarchies, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    """Runs beside each other read what they share once."""
+    root, shared = host.mount("cgroup2"), "/kubepods.slice"
+    parts = [str(number) for number in range(1, depth - 1)]
+    chains = ["/".join([shared, run, *parts]) for run in "ab"]
+    levels = [chain.rsplit("/", up)[0] for chain in chains for up in range(depth)]
+    for level in levels:
+        write(root / level[1:], memory__max=str(4 * GB), memory__current=str(GB), pids__max="9", pids__current="3")
+    for pid, chain in enumerate(chains, 5):
+        host.fake.add(pid, cgroup=f"0::{chain}\n")
+    opened = Counter[str]()
+
+    def read(path: str, limit: int) -> bytes | None:
+        opened[path] += 1
+        return read_file(path, limit)
+
+    monkeypatch.setattr("trainprobe.collect.cgroup.read_file", read)
+    watched = [Watched(pid, 10 * pid, 1, "driver", chain) for pid, chain in enumerate(chains, 5)]
+    limits = [one for one in limits_of(host, host.fake.proc).read(watched, 1) if one.scope == "cgroup"]
+    for kind in ("memory", "pids"):
+        told = [{one.place for one in limits if (one.kind, one.run) == (kind, run)} for run in chains]
+        assert len(told[0]) == min(depth, INNERMOST + OUTERMOST - 1), "the mount itself has none"
+        assert {shared, chains[0]} <= told[0]
+        assert (told[0] | told[1] == set(levels)) == (depth < INNERMOST + OUTERMOST)
+    assert set(opened.values()) == {1}
 
 
 def test_v1_in_a_hybrid_host(host: Hierarchies) -> None:

@@ -466,6 +466,20 @@ def test_what_users_leave_in_shared_memory_takes_a_part_of_the_report_and_no_mor
     assert len(BoundedReport(report).encode(1 << 30)) < LIMIT / 4
 
 
+def test_of_nested_cgroups_the_fullest_are_followed() -> None:
+    """And the host, whichever is fuller."""
+    host, depth = Host(), 30
+    for second in range(40):
+        nested = [LimitSample(RUN, "memory", GB * (2 + n), 64 * GB, "cgroup", f"/{n}") for n in range(depth)]
+        filling = LimitSample(RUN, "memory", GB * (8 + 2 * second), 100 * GB, "cgroup", "/filling")
+        host.second(limits=(*nested, filling, LimitSample(RUN, "memory", 12 * GB, 64 * GB, "host")))
+    supplies = host.pipeline.runs[RUN].limits.supplies
+    assert {key[1] for key in supplies._series} == {"", "/filling", *(f"/{n}" for n in range(depth - 3, depth))}
+    assert len(supplies.latest) >= depth + 2
+    (warning,) = host.rank.warnings
+    assert "/filling" in warning.summary
+
+
 def test_workers_that_outlive_their_trainer() -> None:
     host = Host()
     assert host.report.orphans is None, "nobody looked"

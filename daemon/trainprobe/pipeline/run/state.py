@@ -26,7 +26,15 @@ from trainprobe.model.event import (
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import Moment
 from trainprobe.model.resume_state import KeptRank, ResumedRun
-from trainprobe.model.sample import CountSample, GpuSample, HostSample, Inspection, MemorySample, ProcessSample
+from trainprobe.model.sample import (
+    CountSample,
+    GpuSample,
+    HostSample,
+    Inspection,
+    LimitSample,
+    MemorySample,
+    ProcessSample,
+)
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.busy import OtherPrograms
 from trainprobe.pipeline.culprit import name_culprits
@@ -192,16 +200,17 @@ class RunState:
         for rank in self.ranks.live if samples else ():
             self.limits.add_gpus(rank, samples, now_ns)
 
-    def add_limits(self, frame: Frame, now_ns: int) -> None:
-        """What a frame has of the things that a limit is for: descriptors, room, memory by role."""
+    def add_limits(self, frame: Frame, open_fds: Sequence[LimitSample], now_ns: int) -> None:
+        """What a frame has of the things that a limit is for: descriptors, room, memory by role. ``open_fds``: those of
+        the run's processes."""
         limits, ranks = self.limits, self.ranks
         limits.descriptors.update({d.pid: d for d in frame.descriptors if ranks.owns(d.pid)})
         limits.add_spaces({s.path: s for s in frame.spaces if ranks.owns(s.pid)})
         for rank in ranks:
             sizes = {(s.dev, s.ino): s.bytes for s in frame.sizes if s.pid == rank.seen.pid}
             rank.files.saves.feed_sizes(sizes)
-            for reading in frame.limits:
-                if reading.kind == "fds" and rank.lives.workers.owns(reading.pid):
+            for reading in open_fds:
+                if rank.lives.workers.owns(reading.pid):
                     rank.memory.add_open_fds(reading.used)
             if frame.processes and rank.end_ns is None:
                 limits.add_processes(rank, now_ns)
