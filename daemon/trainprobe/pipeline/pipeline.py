@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
+from itertools import islice, zip_longest
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
@@ -36,6 +37,8 @@ from trainprobe.pipeline.run.wants import Threads, Wants
 from trainprobe.pipeline.stall_shares import shorten
 
 INSPECT_EVERY = NS // 2
+INSPECTED = 16
+"""Threads that are looked at in that time: with 64 threads beside it each takes 5 ms."""
 LOOKS_NS = 10 * NS
 """So long after a late driver slept it is traced for which files drivers ask: to end that takes a while."""
 ENDED = 16
@@ -77,8 +80,8 @@ class Pipeline:
     _open: frozenset[tuple[str, int]] = frozenset()  # (run, start) of the open stalls
     _opened: bool = False
     _stalled: int = 0  # closed stalls of all ranks
-    _inspected: frozenset[tuple[int, int]] = frozenset()
-    _inspected_ns: int = 0
+    _inspected: dict[tuple[int, int], int] = field(default_factory=dict)  # late threads, and when they were looked at
+    _looks: list[int] = field(default_factory=list)  # when there was one, of late
     _slept_ns: int | None = None  # a late driver was last found asleep
 
     def __post_init__(self) -> None:
@@ -214,7 +217,7 @@ class Pipeline:
     def wants(self) -> Wants:
         """What to sample more closely until the next frame."""
         now, live = self._now, [run for run in self.runs.values() if run.end_ns is None]
-        late = tuple(pair for run in live for pair in wants.late_threads(run, now))
+        late = {thread: run.started.user for run in live for thread in wants.late_threads(run, now)}
         faults = any(wants.faulting(run, now) for run in live)
         even = bool(live) and not (late or faults)
         if any(wants.sleeping(run, now) for run in live):
@@ -233,14 +236,20 @@ class Pipeline:
             count=tuple(pair for run in live for pair in wants.counting(run, now)),
         )
 
-    def _due(self, threads: Threads) -> Threads:
-        """Late threads are looked at as they become late, and twice a second from then on."""
-        fresh = frozenset(threads) - self._inspected
-        due = bool(threads) and (bool(fresh) or self._now - self._inspected_ns >= INSPECT_EVERY)
-        self._inspected = frozenset(threads)
-        if due:
-            self._inspected_ns = self._now
-        return threads if due else ()
+    def _due(self, late: Mapping[tuple[int, int], str]) -> Threads:
+        """Late threads, by whose they are, are looked at as they become late, and twice a second from then on; of many
+        each user's in turn, those first that wait longest."""
+        self._looks = [at for at in self._looks if self._now - at < INSPECT_EVERY]
+        self._inspected = {thread: at for thread, at in self._inspected.items() if thread in late}
+        due: dict[str, list[tuple[int, int]]] = {}
+        for thread in sorted(late, key=lambda thread: self._inspected.get(thread, 0)):
+            if thread not in self._inspected or self._now - self._inspected[thread] >= INSPECT_EVERY:
+                due.setdefault(late[thread], []).append(thread)
+        in_turn = (thread for threads in zip_longest(*due.values()) for thread in threads if thread is not None)
+        chosen = tuple(islice(in_turn, INSPECTED - len(self._looks)))
+        self._inspected.update(dict.fromkeys(chosen, self._now))
+        self._looks += [self._now] * len(chosen)
+        return chosen
 
     def report(self, at: Moment, *, reuse: bool = False) -> Report:
         """Everything known, as of ``at``. ``reuse``: where a run has only made even steps since an earlier report, its

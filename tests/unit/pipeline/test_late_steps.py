@@ -14,13 +14,22 @@ from trainprobe.causes.stalls.data_cpu import IN_ALL
 from trainprobe.derive.python.stacks import Where
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
-from trainprobe.model.event import HostStoodStill, ProcessEvent, ProcessEventKind, RankSeen, StackSeen, ThreadSample
+from trainprobe.model.event import (
+    HostStoodStill,
+    ProcessEvent,
+    ProcessEventKind,
+    RankSeen,
+    RunStarted,
+    StackSeen,
+    ThreadSample,
+)
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import DiskSample, HeldLock, HostSample, Inspection, IoLimitSample
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.bottlenecks import FoundBottleneck
+from trainprobe.pipeline.pipeline import INSPECTED
 from trainprobe.pipeline.rank.open_step import OpenStep
 from trainprobe.pipeline.report.stalls import bottleneck
 
@@ -385,6 +394,37 @@ def test_late_drivers_are_looked_at_at_once_and_then_twice_a_second() -> None:
         pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.FILE_WRITE),)))
         asked.append(bool(pipeline.wants().inspect))
     assert [place for place, one in enumerate(asked) if one] == [0, 5]
+
+
+def test_a_users_crowd_of_late_drivers_keeps_nobody_from_being_looked_at() -> None:
+    """60 of one user, then two of another one."""
+    pipeline, users = Pipeline(), ["crowd"] * 60 + ["ann"] * 2
+    drivers = [Driver(pid=pid, tid=pid) for pid in range(10_000, 10_000 + len(users))]
+    for driver, user in zip(drivers, users):
+        driver.begin()
+        name = f"run-{driver.pid}"
+        driver.events = [
+            replace(event, run=name, user=user) if isinstance(event, RunStarted) else replace(event, run=name)
+            for event in driver.events
+            if isinstance(event, (RunStarted, RankSeen))
+        ]
+        driver.train(40)
+        played(driver, pipeline)
+    looks: list[tuple[int, int]] = []  # at which turn, at whom
+    for turn in range(50):
+        for driver in drivers:
+            driver.spend(0.1, Leaf.FILE_WRITE)
+        threads = tuple(driver.sample(Leaf.FILE_WRITE) for driver in drivers)
+        pipeline.step(Frame(moment(drivers[0].now), threads=threads))
+        looks += [(turn, pid) for pid, _ in pipeline.wants().inspect]
+    first = looks[0][0]
+    for start in range(first, 45):
+        assert len([turn for turn, _ in looks if start <= turn < start + 5]) <= INSPECTED
+    for pid in (10_060, 10_061):
+        turns = [turn for turn, looked in looks if looked == pid]
+        assert turns[0] == first
+        assert set(map(int.__sub__, turns[1:], turns)) == {5}, "twice a second"
+    assert {pid for _, pid in looks} == {driver.pid for driver in drivers}, "each in its turn"
 
 
 @pytest.mark.parametrize(("worked", "cause"), [(0.2, "deadlock"), (4.0, "data_cpu")])
