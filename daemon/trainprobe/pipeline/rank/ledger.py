@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from functools import reduce
 
 from trainprobe.derive.steps.interval import Interval
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import State
-from trainprobe.model.cells import CELLS, COMPUTING, LEAVES, Region, cell
+from trainprobe.model.cells import CELLS, COMPUTING, LEAVES, Region, RowKind, cell
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import MarkRow, StepFile
 from trainprobe.model.moment import NS
@@ -16,8 +17,10 @@ from trainprobe.model.moment import NS
 _ON_CPU = tuple(cell(region, leaf) for region in Region for leaf in COMPUTING)
 TAKEN_NS = NS // 50
 """The scheduler counts at its ticks, up to 10 ms apart."""
-ROWS = 4096
-"""Rows kept while no boundary comes (a driver whose optimiser never steps)."""
+ROWS = 64
+"""Rows whose files are kept while no boundary comes (a driver without backwards): of as many the clock learns."""
+FILES = 64
+"""Files told apart of rows that are put together; the rest is counted as of one."""
 
 
 @dataclass(slots=True)
@@ -31,14 +34,18 @@ class LedgerSums:
     ranks: bool = False  # other ranks belong to the run
     inline: bool = False  # a loader without workers did most of the last step's fetches
     fetched: bool = False  # one with workers did
-    rows: list[MarkRow] = field(default_factory=list)  # since the last boundary
+    rows: list[tuple[int, Sequence[StepFile]]] = field(default_factory=list)  # since the last boundary: ns, files
     _pending: Interval | None = None  # not in `states` yet
 
     def add_row(self, row: MarkRow) -> None:
-        self.latest = row
-        self.rows.append(row)
-        if len(self.rows) > ROWS:
-            self.rows[:2] = [replace(self.rows[1], files=tuple(_merged(self.rows[:2])))]
+        before, self.latest = self.latest, row
+        rows = self.rows
+        if row.files:
+            rows.append((row.at_ns, row.files))
+        if len(rows) > 1 and before is not None and before.kind is RowKind.FETCH_END and rows[-2][0] == before.at_ns:
+            rows[-2:] = [(row.at_ns, _few(_merged(rows[-2:])))]  # no step begins at the end of a fetch
+        elif len(rows) > ROWS:
+            rows[:2] = [(rows[1][0], _few(_merged(rows[:2])))]
 
     def close_interval(self, interval: Interval) -> None:
         """An interval that began at `cells` is over: `states` will hold it."""
@@ -53,24 +60,30 @@ class LedgerSums:
         for state, ns in by_state(pending.items() if pending is not None else {}).items():
             self.states[state] = self.states.get(state, 0.0) + ns
 
-    def take_files(self, row: MarkRow) -> Iterable[StepFile]:
+    def take_files(self, row: MarkRow) -> Sequence[StepFile]:
         """The files written up to a boundary, each once; the rows up to it are done with."""
         rows = self.rows
-        if len(rows) == 1:  # most often
-            rows.clear()
-            return row.files
-        count = len(rows) if rows[-1] is row else next((i + 1 for i, r in enumerate(rows) if r is row), len(rows))
-        files = _merged(rows[:count])
+        count = next((i for i, (at_ns, _) in enumerate(rows) if at_ns > row.at_ns), len(rows))
+        files = rows[0][1] if count == 1 else _merged(rows[:count])  # most often
         del rows[:count]
         return files
 
 
-def _merged(rows: Iterable[MarkRow]) -> Iterable[StepFile]:
+def _merged(rows: Iterable[tuple[int, Sequence[StepFile]]]) -> Sequence[StepFile]:
     files: dict[tuple[int, int], StepFile] = {}
-    for row in rows:
-        for use in row.files:
+    for _, uses in rows:
+        for use in uses:
             files[use.dev, use.ino] = _sum(files.get((use.dev, use.ino)), use)
-    return files.values()
+    return list(files.values())
+
+
+def _few(files: Sequence[StepFile]) -> Sequence[StepFile]:
+    """The longest used ones, and all others as one, as the kernel tells them."""
+    if len(files) <= FILES:
+        return files
+    order = sorted(files, key=lambda one: (one.ino == 0, -one.io_ns))
+    rest = [replace(one, dev=0, ino=0) for one in order[FILES - 1 :]]
+    return [*order[: FILES - 1], reduce(_sum, rest)]
 
 
 def _sum(a: StepFile | None, b: StepFile) -> StepFile:
