@@ -23,6 +23,8 @@ GROWING_FOR = template("limit.growing_for", "seen growing for")
 USED = template("limit.used", "of it used")
 OF_CONTAINER = template("limit.of_container", " of container {container}")
 
+SHM = "/dev/shm/"
+
 Key: TypeAlias = tuple[str, str, int]
 """What has a limit: (kind, place, pid), as in LimitSample."""
 
@@ -149,7 +151,7 @@ def on_shm(failure: CallFailed, places: Collection[str]) -> bool:
     """Whether a call failed on a /dev/shm, of these devices; another tmpfs is a file system like others."""
     if not failure.tmpfs:
         return False
-    if failure.path.startswith("/dev/shm/"):
+    if failure.path.startswith(SHM):
         return True
     known = places and failure.dev
     return f"{failure.dev >> 20}:{failure.dev & 0xFFFFF}" in places if known else not failure.path

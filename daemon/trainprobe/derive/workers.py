@@ -169,6 +169,12 @@ class WorkerPool:
             return self._ended(event)
         return None
 
+    def forget(self, pid: int) -> None:
+        """It has ended, or is no child of this driver."""
+        self._signals.pop(pid, None)
+        self._oom.pop(pid, None)
+        self._given_up.discard(pid)
+
     def _has(self, fork: ProcessEvent) -> bool:
         """Whether that child is known from /proc: it existed when the watching began."""
         life = self.live.get(fork.pid)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import field, replace
 
+from trainprobe.causes.limits.oom_kill import holders
 from trainprobe.causes.situation import Victim, used_share
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import OomLogged, ProcessEvent
@@ -15,6 +16,8 @@ from trainprobe.pipeline.supplies import Supplies
 
 FULL = 0.9
 LINES = 64  # kills of all the host
+VICTIMS = 64
+"""Of a run, the latest: each is judged anew with the others."""
 SAME_KILL_NS = 60 * NS
 
 
@@ -23,13 +26,18 @@ class Kills:
     """The victims; the kernel log may name a kill's limit before the victim is known, or after."""
 
     victims: list[Victim] = field(default_factory=list)
+    count: int = 0  # of victims, those kept no longer too
+    _gone: Counter[str] = field(default_factory=Counter)  # of those, by scope
     _lines: deque[OomLogged] = field(default_factory=lambda: deque(maxlen=LINES))
 
     def add_victim(self, event: ProcessEvent, held: Sequence[ProcessSample], supplies: Supplies) -> None:
         """A kill; ``held``: the processes of its rank."""
-        self.victims.append(Victim(event, None, "", None, held))
+        self.count += 1
+        self.victims.append(Victim(event, None, "", None, holders(held)))
+        self._gone.update(gone.scope for gone in self.victims[:-VICTIMS] if gone.scope)
+        del self.victims[:-VICTIMS]
         for line in self._lines:
-            if abs(event.at_ns - line.at_ns) <= SAME_KILL_NS:
+            if line.pid == event.pid and abs(event.at_ns - line.at_ns) <= SAME_KILL_NS:
                 self._name_limit(line, supplies)
 
     def add_line(self, line: OomLogged, supplies: Supplies) -> bool:
@@ -57,8 +65,7 @@ class Kills:
 
     def by_scope(self) -> dict[str, int]:
         """Victims by whose limit it was, as far as that is known."""
-        scopes = [victim.scope for victim in self.victims if victim.scope]
-        return {scope: scopes.count(scope) for scope in dict.fromkeys(scopes)}
+        return dict(self._gone + Counter(victim.scope for victim in self.victims if victim.scope))
 
     def reached(self, run: str) -> MemorySample | None:
         """The limit of memory that the latest victim was killed for: no other one was nearer."""

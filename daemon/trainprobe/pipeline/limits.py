@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import field, replace
+from itertools import islice
+from typing import TypeVar
 
 from trainprobe.causes.limits import shm_exhaustion
 from trainprobe.causes.registry import CHECKS
-from trainprobe.causes.situation import GpuFault, Key, KnownLimits, Situation, on_shm
+from trainprobe.causes.situation import SHM, GpuFault, Key, KnownLimits, Situation, on_shm
 from trainprobe.causes.stalls import gpu_memory
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, OomLogged, ProcessEvent
@@ -20,8 +23,18 @@ from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.supplies import SOON_NS, RoleMemory, Supplies
 
 JUDGE_NS = 2 * NS
-FAILURES = 200
+FAILURES = BUS_ERRORS = 200
+COUNTS = 1024
+"""Counts of failures that are told apart by process; sums go further."""
+DESCRIPTORS = 1024
+"""Processes whose kinds of descriptors are kept, the latest."""
+SPACES = 256
+"""Directories whose room is kept, the latest: one of each rank."""
+K = TypeVar("K")
+V = TypeVar("V")
 ROLES = ("driver", "worker", "helper")
+OF_DRIVER = 9
+"""Entries of a driver at most: by role, by what ran out, and of its GPUs."""
 
 
 @dataclass(slots=True)
@@ -31,7 +44,8 @@ class RunLimits:
     supplies: Supplies = field(default_factory=Supplies)
     kills: Kills = field(default_factory=Kills)
     failures: list[CallFailed] = field(default_factory=list)
-    counts: dict[tuple[int, int, int], CallFailed] = field(default_factory=dict)  # the latest by (pid, errno, dev)
+    counts: dict[tuple[int, int, int, int], CallFailed] = field(default_factory=dict)
+    """The latest by (driver's pid, pid, errno, dev)."""
     bus_errors: list[ProcessEvent] = field(default_factory=list)
     descriptors: dict[int, DescriptorSample] = field(default_factory=dict)
     shared: SharedSample | None = None
@@ -39,6 +53,8 @@ class RunLimits:
     orphans: tuple[OrphanSample, ...] = ()
     gpus: dict[int, RankGpus] = field(default_factory=dict)  # by the driver's pid
     gpu_faults: list[GpuFault] = field(default_factory=list)  # of all GPUs
+    _further: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Failures that are no longer in `counts`, by the driver's pid and what ran out."""
     _roles: dict[tuple[int, str], RoleMemory] = field(default_factory=dict)
     _judged_ns: int = 0
     _stirred: bool = False
@@ -49,13 +65,21 @@ class RunLimits:
     def add_limit(self, sample: LimitSample, at_ns: int) -> None:
         self.supplies.add_limit(sample, at_ns)
 
-    def add_failure(self, event: CallFailed) -> None:
-        self.counts[event.pid, event.errno, event.dev] = event
+    def add_failure(self, event: CallFailed, driver: int) -> None:
+        """``driver``: the process of its rank."""
+        key = (driver, event.pid, event.errno, event.dev)
+        for of, gone in renew(self.counts, {key: replace(event, path=event.path[: len(SHM)])}, COUNTS):
+            self._further[of[0], self._runs_out(gone)] += gone.count
         self.failures.append(event)
         if len(self.failures) > FAILURES:  # the first ones and the last ones tell most
             del self.failures[FAILURES // 2]
         self._refused = self._refused or event.call == gpu_memory.CALL
         self._stirred = True
+
+    def hand_over(self, rank: RankState) -> None:
+        """Failures of its processes that were taken for another rank's, because this one was not known yet."""
+        for key in [key for key in self.counts if rank.lives.workers.owns(key[1])]:
+            self.counts[rank.seen.pid, key[1], key[2], key[3]] = self.counts.pop(key)
 
     def add_end(self) -> None:
         """A driver has ended: what failed last may be why."""
@@ -68,12 +92,13 @@ class RunLimits:
     def add_oom(self, line: OomLogged) -> None:
         self._stirred = self.kills.add_line(line, self.supplies) or self._stirred
 
-    def add_spaces(self, found: Mapping[str, SpaceSample]) -> None:
-        self.spaces.update(found)
+    def add_spaces(self, found: dict[str, SpaceSample]) -> None:
+        renew(self.spaces, found, SPACES)
         self._stirred = self._stirred or bool(found)
 
     def add_bus_error(self, event: ProcessEvent) -> None:
         self.bus_errors.append(event)
+        del self.bus_errors[:-BUS_ERRORS]
         self._stirred = True
 
     def add_gpus(self, rank: RankState, samples: Sequence[GpuSample], now_ns: int) -> None:
@@ -106,6 +131,13 @@ class RunLimits:
             held = [p for p in rank.memory.owned() if p.role == role]
             if held:
                 self._roles.setdefault((rank.seen.pid, role), RoleMemory()).add(at_ns / NS, held)
+
+    def keep(self, drivers: Collection[int]) -> None:
+        """Forget what is kept by driver of those that have made room for others."""
+        if len(self._roles) + len(self._further) + len(self.gpus) > OF_DRIVER * len(drivers):
+            self._roles = {key: one for key, one in self._roles.items() if key[0] in drivers}
+            self._further = Counter({key: count for key, count in self._further.items() if key[0] in drivers})
+            self.gpus = {pid: one for pid, one in self.gpus.items() if pid in drivers}
 
     # ---- judging ----
 
@@ -178,16 +210,25 @@ class RunLimits:
 
     def fd_errors(self, rank: RankState) -> dict[str, int]:
         """Failures for want of descriptors, by errno."""
-        found: dict[str, int] = {}
-        for (pid, errno, _), latest in self.counts.items():
-            if errno in DESCRIPTOR_ERRORS and rank.known(pid):
-                found[DESCRIPTOR_ERRORS[errno]] = found.get(DESCRIPTOR_ERRORS[errno], 0) + latest.count
-        return found
+        return {name: count for name, count in self._failed(rank).items() if name in DESCRIPTOR_ERRORS.values()}
 
     def shm_errors(self, rank: RankState) -> int:
         """Failures for want of room in shared memory."""
-        failed = sum(latest.count for latest in self.counts.values() if self._on_shm(latest) and rank.known(latest.pid))
+        failed = self._failed(rank)[SHM]
         return failed + sum(1 for notice in rank.notices.told.values() if notice.key == "shm-error" and not failed)
+
+    def _failed(self, rank: RankState) -> Counter[str]:
+        """Failures by what ran out."""
+        driver = rank.seen.pid
+        found = Counter({what: count for (of, what), count in self._further.items() if of == driver})
+        for (of, *_), latest in self.counts.items():
+            if of == driver:
+                found[self._runs_out(latest)] += latest.count
+        return found
+
+    def _runs_out(self, failure: CallFailed) -> str:
+        """The errno's name for want of descriptors, ``SHM`` for want of shared memory; "" something else."""
+        return DESCRIPTOR_ERRORS.get(failure.errno, SHM if self._on_shm(failure) else "")
 
     def keeps_from_sending(self, failure: CallFailed) -> bool:
         """Whether a process that failed so could not send a batch: it lacked a descriptor, or room in shared memory."""
@@ -203,3 +244,11 @@ def _is_of(key: Key, rank: RankState, gpus: RankGpus | None) -> bool:
     if kind == "gpu":
         return gpus is not None and place in gpus.index
     return kind != "fds" or rank.lives.workers.owns(pid)
+
+
+def renew(kept: dict[K, V], found: dict[K, V], most: int) -> list[tuple[K, V]]:
+    """Take in what was found; those beyond the latest ``most`` are taken out and come back."""
+    for key, one in found.items():
+        kept.pop(key, None)
+        kept[key] = one
+    return [(key, kept.pop(key)) for key in list(islice(kept, max(0, len(kept) - most)))]

@@ -28,13 +28,15 @@ class RankNotices:
         seen = set()
         for notice in found:
             seen.add(notice.key)
-            self.total -= self.told.pop(notice.replaces, None) is not None
+            if self.told.pop(notice.replaces, None) is not None:
+                self.total -= 1
+                self.since.pop(notice.replaces, None)
             before = self.told.get(notice.key)
-            if before is None:
+            if notice.key not in self.since:
                 self.total += 1
                 self.since[notice.key] = notice.at_ns
                 news = True
-            elif before.happened and now_ns - before.at_ns > before.settles_ns:
+            elif notice.happened if before is None else before.happened and now_ns - before.at_ns > before.settles_ns:
                 continue
             if now_ns - self.since[notice.key] <= FIRST_NS:
                 self.first[notice.key] = notice.summary
@@ -47,4 +49,7 @@ class RankNotices:
                 self.told[key] = replace(notice, eta_seconds=None, summary=summary)
         while len(self.told) > KEPT:
             self.told.pop(next(iter(self.told)))
+        for known in (self.since, self.first):
+            for key in [key for key in known if key not in self.told and key not in seen]:
+                del known[key]
         return news

@@ -120,7 +120,7 @@ class Pipeline:
             if isinstance(event, ResumedRun):
                 run.go_on(event)
             elif isinstance(event, RankSeen):
-                run.ranks.add(event)
+                run.add_rank(event)
                 self._routing.takers[event.pid] = event.run
             else:
                 run.add_end(event.at_ns)

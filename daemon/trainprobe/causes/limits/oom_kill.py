@@ -49,6 +49,8 @@ DRIVER_KEEPS = template(
 )
 ONE_FEWER = template("oom_kill.one_fewer", "one worker fewer frees {bytes:bytes} (of {workers:# worker|# workers})")
 PREFETCH_LOWER = template("oom_kill.prefetch_lower", "prefetch_factor one lower frees {bytes:bytes} of shared memory")
+HOLDERS = 6
+"""Processes that a victim's evidence names."""
 COPIED = 0.3  # of all growth: so much of it in the workers' own pages
 WORTH = 0.01  # of what all of them hold: so much may be freed, or it is no advice
 
@@ -122,12 +124,20 @@ def _role(growth: MemoryGrowth) -> Message:
     return several(processes=growth.processes) if growth.processes != 1 else one()
 
 
+def holders(processes: Sequence[ProcessSample]) -> list[ProcessSample]:
+    """Those that hold most."""
+    return sorted(processes, key=_held, reverse=True)[:HOLDERS]
+
+
+def _held(process: ProcessSample) -> int:
+    return process.pss_bytes if process.pss_bytes is not None else process.rss_bytes or 0
+
+
 def _holders(s: Situation, processes: Sequence[ProcessSample]) -> list[Evidence]:
-    held = [(p.pss_bytes if p.pss_bytes is not None else p.rss_bytes or 0, p) for p in processes]
     return [
-        Evidence.of(HELD(who=s.who(p.pid), measure="PSS" if p.pss_bytes is not None else "RSS"), amount, "bytes", p.pid)
-        for amount, p in sorted(held, key=lambda pair: -pair[0])[:6]
-        if amount
+        Evidence.of(HELD(who=s.who(p.pid), measure="PSS" if p.pss_bytes is not None else "RSS"), held, "bytes", p.pid)
+        for p in holders(processes)
+        if (held := _held(p))
     ]
 
 

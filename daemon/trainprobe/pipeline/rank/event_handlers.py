@@ -79,12 +79,11 @@ def _takes_over(rank: RankState, row: MarkRow) -> bool:
 def add_process_event(rank: RankState, event: ProcessEvent, by: Sender = Sender.OUTSIDE) -> None:
     """Birth, death or signal of a process of the rank; ``by``: who sent the signal."""
     limit = rank.limit_ns()
-    death = rank.lives.add_event(event, by=by, late=limit is not None and event.at_ns > limit)
-    if event.pid == rank.seen.pid and event.kind == ProcessEventKind.EXIT:
+    rank.lives.add_event(event, by=by, late=limit is not None and event.at_ns > limit)
+    if event.kind == ProcessEventKind.EXIT and event.pid == rank.seen.pid:
         end(rank, event.at_ns)
-    if death is not None:
-        rank.open.worker_samples.pop(death.pid, None)
-        rank.files.slow.forget(death.pid)
+    elif event.kind == ProcessEventKind.EXIT:
+        rank.forget(event.pid)
 
 
 def add_stack(rank: RankState, event: StackSeen) -> None:

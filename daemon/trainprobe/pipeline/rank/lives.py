@@ -16,6 +16,8 @@ from trainprobe.model.vocabulary import PASSES_ON
 STOPS, CONTINUE = frozenset({19, 20}), 18  # SIGSTOP, SIGTSTP; SIGCONT
 INTERRUPT = 2
 SIGNALS = FAILURES = 16  # kept
+DEATHS = 200
+"""Kept, the latest: as many as a report lists."""
 TIMERS = frozenset({"timeout", "slurmstepd", "pbs_mom", "sge_shepherd", "condor_starter"})
 """Programs that end what takes too long."""
 
@@ -50,6 +52,7 @@ class Lives:
 
     workers: WorkerPool
     deaths: list[Death] = field(default_factory=list)  # abnormal ones of workers while the driver lived
+    forgotten: int = 0  # of these, no longer in the list
     signals: deque[Sent] = field(default_factory=lambda: deque(maxlen=SIGNALS))  # fatal ones, to the driver
     stopper: ProcessEvent | None = None  # the last signal that stopped the driver
     unsent: deque[CallFailed] = field(default_factory=lambda: deque(maxlen=FAILURES))  # of workers, for want of room
@@ -72,6 +75,9 @@ class Lives:
         death = self.workers.add_event(event, driver_failed=late)
         if death is not None and death.abnormal and not self.workers.driver_ended:
             self.deaths.append(death)
+            for gone in self.deaths[:-DEATHS]:
+                self.forgotten += gone.reason != "oom_kill"  # of those there is a notice
+            del self.deaths[:-DEATHS]
         return death
 
     def add_unsent(self, event: CallFailed) -> None:

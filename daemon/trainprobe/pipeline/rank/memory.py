@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import field
 
 from trainprobe.derive.memory.batch_bytes import BatchBytes
@@ -10,13 +12,16 @@ from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.sample import ProcessSample
 
+ENDED = 256
+"""Children that have ended whose last sample is kept: a failure, a kill or a reading of theirs may come after."""
 OUTDATED = 2
 """Times the last reading: so much more is no shared memory that RSS counts in full."""
 
 
 @dataclass(slots=True)
 class MemoryState:
-    """The latest sample of each process, and peaks over the run. Bytes; None: not measured yet."""
+    """The latest sample of each process that lives or has ended of late, and peaks over the run. Bytes; None: not
+    measured yet."""
 
     workers: WorkerPool
     processes: dict[int, ProcessSample] = field(default_factory=dict)
@@ -35,12 +40,28 @@ class MemoryState:
     cpu_last: tuple[int, int] | None = None
     course: ResourceTimeline = field(default_factory=ResourceTimeline)
     batch_bytes: BatchBytes = field(default_factory=BatchBytes)
+    _ended: deque[int] = field(default_factory=deque)
+    _fullest: ProcessSample | None = None  # of those that are kept no longer: the one nearest to its descriptors' limit
 
     def add_sample(self, sample: ProcessSample) -> None:
         """One process; ``read`` follows the last one of a frame."""
         self.processes[sample.pid] = sample
         if sample.open_fds is not None:
             self.add_open_fds(sample.open_fds)
+
+    def forget(self, pid: int) -> None:
+        """It has ended."""
+        if pid not in self.processes:
+            return
+        self._ended.append(pid)
+        if len(self._ended) > ENDED and not self.workers.owns(oldest := self._ended.popleft()):
+            gone = self.processes.pop(oldest, None)
+            self._fullest = max((one for one in (self._fullest, gone) if one is not None), key=_fds_used, default=None)
+
+    def with_descriptors(self) -> Sequence[ProcessSample]:
+        """The latest samples, those kept no longer among them as far as their descriptors count."""
+        gone = (self._fullest,) if self._fullest is not None else ()
+        return [*self.processes.values(), *gone]
 
     def add_open_fds(self, count: int) -> None:
         """Descriptors that one of its processes has open, whoever counted them."""
@@ -136,6 +157,10 @@ class MemoryState:
         ]
         if private:
             self.worker_private = max(self.worker_private or 0, sum(private) // len(private))
+
+
+def _fds_used(process: ProcessSample) -> float:
+    return process.open_fds / process.max_fds if process.open_fds and process.max_fds else 0.0
 
 
 def _swapped(process: ProcessSample) -> int:

@@ -72,6 +72,11 @@ class OpenStep:
             since_ns, low = at_ns, high
         return False
 
+    def forget(self, pid: int) -> None:
+        """The process is gone."""
+        self.worker_samples.pop(pid, None)
+        self._pool_at.pop(pid, None)
+
     def add_stack(self, event: StackSeen, driver: int) -> None:
         if event.pid != driver:
             if self.late.busy is None or not is_idle(event.frames):  # else another one was waited for, or it was over

@@ -99,6 +99,7 @@ class LifeFigures:
     signal: Sent | None  # that ended it, or will
     signals: Sequence[Sent]  # all fatal ones so far
     oom_killed: bool
+    warned: int  # warnings of the rank that are kept no longer: of limits, and of deaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
     """The rank as of ``now_ns``; ``limit``: the run's memory limit."""
     rank.ledger.settle()
     rank.ordinary.settle()
-    latest, processes = rank.ledger.latest, rank.memory.processes.values()
+    latest, processes = rank.ledger.latest, rank.memory.with_descriptors()
     used = [(p.open_fds, p.max_fds) for p in processes if p.open_fds and p.max_fds]
     lines, waited = rank.ordinary.lines, waits(rank)
     return RankSnapshot(
@@ -304,6 +305,7 @@ def _lives(rank: RankState) -> LifeFigures:
         signal,
         tuple(lives.signals),
         lives.oom_killed,
+        lives.forgotten + rank.notices.total - len(rank.notices.told),
     )
 
 

@@ -82,6 +82,13 @@ class RankState:
         workers = self.lives.workers
         return workers.owns(pid) or pid in self.memory.processes or any(d.pid == pid for d in workers.deaths)
 
+    def forget(self, pid: int) -> None:
+        """A child has ended, or is another rank's."""
+        self.open.forget(pid)
+        self.files.slow.forget(pid)
+        self.memory.forget(pid)
+        self.lives.workers.forget(pid)
+
     def wait_context(self) -> WaitContext:
         """What decides how its waits are named."""
         ledger = self.ledger

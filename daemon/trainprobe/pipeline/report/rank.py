@@ -169,6 +169,6 @@ def _warnings(rank: RankSnapshot, at: Moment) -> tuple[list[Warning_], int]:
     ]
     deaths = [death for death in rank.lives.abnormal if death.pid not in explained]
     out += checkpoint_unsafe.warnings(rank.files.safety, rank.time.end, at, rank.seen.pid)
-    number = len(out) + len(deaths)
+    number = len(out) + len(deaths) + rank.lives.warned
     out += [worker_death.warning(death, at) for death in deaths[-LIST:]]
     return sorted(out, key=lambda warning: warning.time)[-LIST:], number

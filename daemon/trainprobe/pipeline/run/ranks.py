@@ -147,6 +147,7 @@ def _hand_over(other: RankState, rank: RankState) -> None:
     """Children that were taken for another process's, because theirs was not known yet, and what they forked."""
     theirs, workers = other.lives.workers, rank.lives.workers
     theirs.live.pop(rank.seen.pid, None)
+    other.forget(rank.seen.pid)
     own = {rank.seen.pid}
     for pid, life in list(theirs.live.items()):  # parents come first
         if life.ppid in own:
@@ -155,6 +156,7 @@ def _hand_over(other: RankState, rank: RankState) -> None:
             if not life.executed:  # to the launcher the training itself is another program, with all that it forks
                 life.role = workers.forked_role(life.ppid)
             workers.live[pid] = theirs.live.pop(pid)
+            other.forget(pid)
             if life.role == "worker":
                 workers.started += 1
                 workers.starts.append(life.start_ns)

@@ -48,7 +48,7 @@ def news(run: RunState) -> object:
     """It differs where more than even steps has happened; None: a stall or a save is open."""
     limits = run.limits
     seen: list[object] = [
-        run.kept, run.end_ns, run.memory and run.memory.limit_bytes, len(limits.kills.victims), len(limits.gpu_faults),
+        run.kept, run.end_ns, run.memory and run.memory.limit_bytes, limits.kills.count, len(limits.gpu_faults),
         [failed.count for failed in limits.counts.values()], len(limits.orphans),
     ]  # fmt: skip
     for rank in run.ranks:

@@ -18,6 +18,7 @@ from trainprobe.model.event import (
     MarkRow,
     ProcessEvent,
     ProcessEventKind,
+    RankSeen,
     RunStarted,
     StackSeen,
     StartSeen,
@@ -38,7 +39,7 @@ from trainprobe.model.sample import (
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.busy import OtherPrograms
 from trainprobe.pipeline.culprit import name_culprits
-from trainprobe.pipeline.limits import RunLimits
+from trainprobe.pipeline.limits import DESCRIPTORS, RunLimits, renew
 from trainprobe.pipeline.rank import event_handlers
 from trainprobe.pipeline.rank.collectives import match
 from trainprobe.pipeline.rank.ending import end
@@ -72,6 +73,11 @@ class RunState:
         self.ranks = Ranks(self.policy, self.started.attached, self.devices)
 
     # ---- events ----
+    def add_rank(self, seen: RankSeen) -> None:
+        self.ranks.add(seen)
+        for rank in self.ranks.by_pid.get(seen.pid, ()):
+            self.limits.hand_over(rank)
+
     def add_row(self, row: MarkRow) -> bool:
         if row.pid not in self.ranks.by_pid:
             return False
@@ -137,11 +143,12 @@ class RunState:
         return event.pid in self.ranks.by_pid
 
     def add_failure(self, event: CallFailed) -> bool:
-        if not self.ranks.of(event.pid):
+        ranks = self.ranks.of(event.pid)
+        if not ranks:
             return False
-        self.limits.add_failure(event)
+        self.limits.add_failure(event, ranks[0].seen.pid)
         if self.limits.keeps_from_sending(event):
-            for rank in self.ranks.of(event.pid):
+            for rank in ranks:
                 rank.lives.add_unsent(event)
         return True
 
@@ -204,7 +211,8 @@ class RunState:
         """What a frame has of the things that a limit is for: descriptors, room, memory by role. ``open_fds``: those of
         the run's processes."""
         limits, ranks = self.limits, self.ranks
-        limits.descriptors.update({d.pid: d for d in frame.descriptors if ranks.owns(d.pid)})
+        limits.keep(ranks.by_pid)
+        renew(limits.descriptors, {d.pid: d for d in frame.descriptors if ranks.owns(d.pid)}, DESCRIPTORS)
         limits.add_spaces({s.path: s for s in frame.spaces if ranks.owns(s.pid)})
         for rank in ranks:
             sizes = {(s.dev, s.ino): s.bytes for s in frame.sizes if s.pid == rank.seen.pid}
