@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import field
 
@@ -10,12 +10,16 @@ from trainprobe.collect.command import ProgramKind, Understood
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.orphans import WORKER_COMM
 from trainprobe.model.dataclass import dataclass
-from trainprobe.model.event import Event
+from trainprobe.model.event import Event, MarkRow
 from trainprobe.model.message import Message
 from trainprobe.runtime.discovery.user_shares import ROOT, UserShares
 
 BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
-BUFFERED = 20_000  # of all such processes together
+BUFFERED, BUFFERED_OF_ONE = 24_000, 6_000
+"""Room for the events of all such processes, and of those of one user but root, in parts of some 500 bytes: 500 workers
+begun before the first step take 1 500, a rank's files 256."""
+PART, ROW_PARTS = 256, 5
+"""Characters of text that take a part more; parts that a row takes."""
 DEPTH = 32
 
 
@@ -54,7 +58,7 @@ class WatchedProcess:
     run: LaunchedRun | None = None
     refused_ns: int | None = None  # when there was no room for a run of it
     missing_ns: int = 0  # since when /proc does not know it, its end not told
-    buffer: deque[Event] = field(default_factory=lambda: deque(maxlen=BUFFER))
+    buffer: deque[Event] = field(default_factory=deque)
     owner: int = ROOT  # who answers for its user
 
 
@@ -64,7 +68,7 @@ class Table:
     def __init__(self, shares: UserShares | None = None) -> None:
         self._processes: dict[int, WatchedProcess] = {}
         self.shares = shares or UserShares()
-        self._buffered = 0  # events that are kept
+        self._buffered: Counter[int] = Counter()  # parts that events take which are kept, by owner
         self.moved = True  # somebody came or went
         self.changed = True  # somebody changed what it is
 
@@ -90,20 +94,26 @@ class Table:
         self.moved = True
         gone = self._processes.pop(pid, None)
         if gone is not None:
-            self._buffered -= len(gone.buffer)
+            self.take_events(gone)
             self.shares.process(gone.owner, -1)
         return gone
 
     def keep_event(self, process: WatchedProcess, event: Event) -> None:
-        if len(process.buffer) == BUFFER or self._buffered < BUFFERED:
-            self._buffered += len(process.buffer) < BUFFER
-            process.buffer.append(event)
+        if process.refused_ns is not None and isinstance(event, MarkRow):
+            return  # it steps: the next one that is not refused has all their sums
+        buffer, owner, parts = process.buffer, process.owner, _parts(event)
+        if len(buffer) == BUFFER:
+            self._buffered[owner] -= _parts(buffer.popleft())
+        of_one = BUFFERED if owner == ROOT else BUFFERED_OF_ONE
+        if self._buffered[owner] + parts <= of_one and self._buffered.total() + parts <= BUFFERED:
+            self._buffered[owner] += parts
+            buffer.append(event)
 
     def take_events(self, process: WatchedProcess) -> list[Event]:
         """What was kept of a process, which is kept no longer."""
         kept = list(process.buffer)
         process.buffer.clear()
-        self._buffered -= len(kept)
+        self._buffered[process.owner] -= sum(map(_parts, kept))
         return kept
 
     def subtree(self, head: int) -> list[WatchedProcess]:
@@ -145,3 +155,11 @@ class Table:
                 return True
             at = self.get(at.ppid)
         return False
+
+
+def _parts(event: Event) -> int:
+    """Of the room for events, what one takes."""
+    if isinstance(event, MarkRow):
+        return ROW_PARTS
+    texts = (getattr(event, "path", ""), getattr(event, "new_path", ""), *getattr(event, "command", ()))
+    return 1 + sum(map(len, texts)) // PART

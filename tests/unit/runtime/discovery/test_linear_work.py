@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_libraries_that_wait_for_marks_are_compared_with_each_process_once_in_a_
     assert table.looked_at <= processes
 
 
-class CountedBuffer(list[object]):
+class CountedBuffer(deque[object]):
     looked_at = 0
 
     def __len__(self) -> int:

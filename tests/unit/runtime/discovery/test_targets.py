@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from trainprobe.model.event import (
 )
 from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.discovery import identity, runs, user_shares
-from trainprobe.runtime.discovery.process_table import BUFFER
+from trainprobe.runtime.discovery.process_table import BUFFER, BUFFERED_OF_ONE, PART
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import NO_LIBRARY
 from trainprobe.runtime.discovery.targets import NoSuchTraining, Targets
@@ -1036,6 +1036,32 @@ def test_one_users_runs_leave_room_for_the_others(daemon: World, monkeypatch: py
     daemon.step(daemon.exit(50))
     daemon.wait(20)
     assert len(started(daemon.step(daemon.row(55)))) == 1, "it steps still, and there is room now"
+
+
+def test_one_users_events_before_a_step_leave_room_for_the_others(daemon: World) -> None:
+    for pid in range(100, 160):
+        daemon.train(pid, uid=1000)
+        daemon.step(*[replace(daemon.file(pid), path="/" + "x" * 4000) for _ in range(BUFFER)])
+    daemon.train(50, uid=1001)
+    daemon.step(*[daemon.file(50) for _ in range(BUFFER)])
+    assert len(daemon.step(daemon.row(50))) == BUFFER + 3
+    kept = [event for pid in range(100, 160) for event in daemon.step(daemon.row(pid)) if isinstance(event, FileEvent)]
+    assert kept
+    assert sum(len(event.path) for event in kept) <= PART * BUFFERED_OF_ONE
+    daemon.train(200, uid=1000)
+    daemon.step(daemon.file(200))
+    assert kinds(daemon.step(daemon.row(200)))[-2:] == ["FileEvent", "MarkRow"], "there is room again"
+
+
+def test_rows_of_a_process_that_was_refused_are_not_kept(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_shares, "RUNS_OF_ONE", 0)
+    daemon.train(50, uid=1000)
+    daemon.step(daemon.file(50), *[daemon.row(50, RowKind.BACKWARD) for _ in range(5)])
+    monkeypatch.setattr(user_shares, "RUNS_OF_ONE", 1)
+    daemon.wait(11)
+    told = kinds(daemon.step(daemon.row(50, RowKind.BACKWARD)))
+    assert told.count("MarkRow") == 1
+    assert told.count("FileEvent") == 1
 
 
 def test_root_runs_containers_of_many(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
