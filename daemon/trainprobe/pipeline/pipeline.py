@@ -29,6 +29,7 @@ from trainprobe.model.step_deadline import Armed
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.host import HostState
 from trainprobe.pipeline.jobs import Jobs
+from trainprobe.pipeline.rank_shares import share
 from trainprobe.pipeline.routing import Routing
 from trainprobe.pipeline.run import wants
 from trainprobe.pipeline.run.report import may_wait, news, run_report
@@ -97,6 +98,7 @@ class Pipeline:
         self._add_surroundings(frame)
         self._add_limits(frame)
         self._settle(frame.at)
+        share(self.runs.values())
         news = [run.judge(self._now) for run in self.runs.values()]
         opened = ((name, rank.stalls.open) for name, run in self.runs.items() for rank in run.ranks)
         stalls = frozenset((name, entry.start_ns) for name, entry in opened if entry is not None)

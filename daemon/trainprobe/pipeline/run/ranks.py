@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 
 from trainprobe.causes.policy import Policy
@@ -32,6 +32,7 @@ class Ranks:
     company: RunProcesses = field(default_factory=RunProcesses)
     by_pid: dict[int, list[RankState]] = field(default_factory=dict)
     given_up: int = 0  # ranks that have ended and made room for others
+    full: bool = False  # its user, or the host, has no room for more: but for the first one of a run
     refused: set[tuple[int, int]] = field(default_factory=set)  # (pid, tid) of drivers there is no room for
 
     def __iter__(self) -> Iterator[RankState]:
@@ -98,21 +99,48 @@ class Ranks:
         """Whether another driver can be watched. One that has ended makes room for it."""
         own = self.by_pid.get(pid, [])
         crowd = own if len(own) >= DRIVERS else list(self)
-        if crowd is not own and len(crowd) < RANKS:
+        if crowd is not own and len(crowd) < RANKS and not (self.full and crowd):
             self.refused.discard((pid, tid))
             return True
-        ended = next((rank for rank in crowd if self._is_over(rank)), None)
+        ended = self.ended(crowd)
         if ended is None:
-            if len(self.refused) < REFUSED:
-                self.refused.add((pid, tid))
+            self._refuse(pid, tid)
             return False
-        self.given_up += 1
         self.refused.discard((pid, tid))
-        rest = self.by_pid[ended.seen.pid]
-        rest[:] = [rank for rank in rest if rank is not ended]
-        if not rest:
-            del self.by_pid[ended.seen.pid]
+        self.give_up(ended)
         return True
+
+    def _refuse(self, pid: int, tid: int) -> None:
+        if len(self.refused) < REFUSED:
+            self.refused.add((pid, tid))
+
+    def ended(self, crowd: Iterable[RankState] | None = None) -> RankState | None:
+        """The first one that has ended; ``crowd``: of these."""
+        return next((rank for rank in (self if crowd is None else crowd) if self._is_over(rank)), None)
+
+    def give_up(self, rank: RankState) -> None:
+        """One that has ended makes room."""
+        self.given_up += 1
+        self._remove(rank)
+
+    def refuse_newest(self) -> None:
+        """The newest one makes room for others', as if it had never been let in."""
+        newest = next(reversed(self.by_pid.values()))[-1]
+        self._refuse(newest.seen.pid, newest.tid)
+        self._remove(newest)
+
+    def count(self) -> int:
+        return sum(map(len, self.by_pid.values()))
+
+    def going(self) -> int:
+        """How many have not ended."""
+        return sum(not self._is_over(rank) for rank in self)
+
+    def _remove(self, gone: RankState) -> None:
+        rest = self.by_pid[gone.seen.pid]
+        rest[:] = [rank for rank in rest if rank is not gone]
+        if not rest:
+            del self.by_pid[gone.seen.pid]
 
     def _is_over(self, rank: RankState) -> bool:
         """Its process has ended, or the thread of a further driver."""
