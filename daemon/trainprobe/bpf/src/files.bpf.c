@@ -57,8 +57,7 @@ INLINE bool too_many_names(u64 now) {
         r->begun = now;
         r->count = 0;
     }
-    __sync_fetch_and_add(&r->count, 1);
-    return r->count > NAMES_AT_ONCE;
+    return ++r->count > NAMES_AT_ONCE; /* of several processors one may be missed */
 }
 INLINE struct named_file_message *begin_named(u32 kind, u64 now, struct file_key *key, struct file_use *u) {
     struct named_file_message *m = 0;
