@@ -285,11 +285,11 @@ class Scraped:
         assert self.cpu_share <= CPU_SHARE
 
 
-def scrape_again_and_again(pid: int, scrape: Callable[[], str], seconds: float = SECONDS) -> Scraped:
+def scrape_again_and_again(pid: int, scrape: Callable[[], str]) -> Scraped:
     """``pid``: the exporter's. Each scrape is answered, or raises."""
     seen = Scraped()
     began, before = time.monotonic(), cpu_seconds(pid)
-    while time.monotonic() - began < seconds:
+    while time.monotonic() - began < SECONDS:
         asked = time.monotonic()
         assert "trainprobe_build_info" in scrape()
         seen.seconds.append(time.monotonic() - asked)

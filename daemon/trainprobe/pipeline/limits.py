@@ -132,7 +132,7 @@ class RunLimits:
             if held:
                 self._roles.setdefault((rank.seen.pid, role), RoleMemory()).add(at_ns / NS, held)
 
-    def keep(self, drivers: Collection[int]) -> None:
+    def forget_all_but(self, drivers: Collection[int]) -> None:
         """Forget what is kept by driver of those that have made room for others."""
         if len(self._roles) + len(self._further) + len(self.gpus) > OF_DRIVER * len(drivers):
             self._roles = {key: one for key, one in self._roles.items() if key[0] in drivers}

@@ -23,9 +23,9 @@ class Crowd:
         self.pid = 1000
 
     def run(self, user: str, name: str) -> None:
-        self.tell(RunStarted(name, self.now, 1, ("python", "train.py"), user, "/"))
+        self.add_events(RunStarted(name, self.now, 1, ("python", "train.py"), user, "/"))
 
-    def tell(self, *events: RunStarted | RankSeen | RunEnded) -> None:
+    def add_events(self, *events: RunStarted | RankSeen | RunEnded) -> None:
         self.now += SECOND // 100
         self.pipeline.step(Frame(moment(self.now), events))
 

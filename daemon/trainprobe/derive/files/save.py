@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from trainprobe.derive.files.purpose import FileClass, FileKind, FileRules, classify
@@ -85,7 +85,11 @@ class Save(_Placed):
         return own + self.gap_ns + self.ahead_ns + self.inside_ns
 
     def kind_of(self, rules: FileRules) -> FileClass:
-        return (self.kind or self.filed(rules)).of
+        return self.filed(rules).of
+
+    def kind_in_training(self, rules: FileRules) -> FileClass:
+        """What it would be if it had not been written before the first step."""
+        return replace(self, early=False, kind=None).kind_of(rules)
 
     def filed(self, rules: FileRules) -> FileKind:
         """The same, with the kind of log."""

@@ -121,7 +121,7 @@ def written_again(saves: Saves, since_ns: int) -> int:
     """How many times the one file was begun anew and written since then that was so most often, of those that would be
     checkpoints after the first step."""
     begun = [save for save in saves.closed if save.start_ns >= since_ns and save.created]
-    likely = (one for one in begun if replace(one, early=False, kind=None).kind_of(saves.rules) == FileClass.CHECKPOINT)
+    likely = (one for one in begun if one.kind_in_training(saves.rules) == FileClass.CHECKPOINT)
     return max(Counter(save.path for save in likely).values(), default=0)
 
 

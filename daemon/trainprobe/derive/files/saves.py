@@ -109,7 +109,7 @@ class Saves:
             save = self.open.get(key) or self._opened(key, event)
             self._totals(save, event)
             if event.kind == FileEventKind.CLOSED:
-                self._keep(save, event.at_ns)
+                self._end_save(save, event.at_ns)
         elif event.kind == FileEventKind.RENAMED:
             self._renamed(event)
         elif not event.errno and self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT:
@@ -154,7 +154,7 @@ class Saves:
             if other is None:
                 self.full_ns = event.at_ns
                 return save
-            self._keep(other, _told_ns(other))
+            self._end_save(other, _told_ns(other))
         again = self._opened_again(key, event)
         if again is not None:
             return again
@@ -201,7 +201,7 @@ class Saves:
         if was != (save.path, save.bytes >= LARGE, save.created, save.append):
             save.kind = None
 
-    def _keep(self, save: Save, end_ns: int) -> None:
+    def _end_save(self, save: Save, end_ns: int) -> None:
         save.end_ns = end_ns
         self.open.pop(save.key, None)
         self.carried.pop(save.key, None)
@@ -210,7 +210,7 @@ class Saves:
         kind = save.filed(self.rules)
         if kind.of == FileClass.LOG:
             self._log(save, kind.log)
-            if not save.early or replace(save, early=False, kind=None).kind_of(self.rules) == FileClass.LOG:
+            if not save.early or save.kind_in_training(self.rules) == FileClass.LOG:
                 return
         self.closed.append(save)
         self.changed([save])

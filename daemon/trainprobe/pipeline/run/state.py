@@ -211,7 +211,7 @@ class RunState:
         """What a frame has of the things that a limit is for: descriptors, room, memory by role. ``open_fds``: those of
         the run's processes."""
         limits, ranks = self.limits, self.ranks
-        limits.keep(ranks.by_pid)
+        limits.forget_all_but(ranks.by_pid)
         renew(limits.descriptors, {d.pid: d for d in frame.descriptors if ranks.owns(d.pid)}, DESCRIPTORS)
         limits.add_spaces({s.path: s for s in frame.spaces if ranks.owns(s.pid)})
         for rank in ranks:

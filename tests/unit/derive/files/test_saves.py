@@ -19,7 +19,7 @@ def event(kind: FileEventKind, at: int, path: str, ino: int, *, opened: int = 0,
     return FileEvent(kind, at, 1, 1, 1, ino, path, opened_ns=opened or at, bytes=size, calls=calls, created=True)
 
 
-def feed(saves: Saves, *events: FileEvent) -> None:
+def add_events(saves: Saves, *events: FileEvent) -> None:
     for one in events:
         saves.add_event(one)
 
@@ -27,7 +27,7 @@ def feed(saves: Saves, *events: FileEvent) -> None:
 def following(*events: FileEvent) -> Saves:
     saves = Saves()
     saves.begin_steps(0)
-    feed(saves, *events)
+    add_events(saves, *events)
     return saves
 
 
@@ -43,16 +43,16 @@ def test_beyond_the_bound_a_file_counts_when_it_is_closed() -> None:
     names = [(f"/out/{n}.csv", n) for n in range(1, OPEN + 100)]
     saves = following(*(event(PROGRESS, 5, path, ino, opened=ino, size=10) for path, ino in names))
     before = {use.path for use in saves.all_logs()}
-    feed(saves, *(event(PROGRESS, 6, path, ino, opened=ino, size=10) for path, ino in reversed(names)))
+    add_events(saves, *(event(PROGRESS, 6, path, ino, opened=ino, size=10) for path, ino in reversed(names)))
     assert {use.path for use in saves.all_logs()} == before
-    feed(saves, *(event(kind, 9, "/out/model.pt", 5000, opened=8, size=7) for kind in (OPENED, PROGRESS, CLOSED)))
+    add_events(saves, *(event(kind, 9, "/out/model.pt", 5000, opened=8, size=7) for kind in (OPENED, PROGRESS, CLOSED)))
     assert [(one.path, one.bytes) for one in saves.checkpoints()] == [("/out/model.pt", 7)]
 
 
 def test_a_file_whose_close_was_lost_gives_its_place_and_keeps_its_bytes() -> None:
     names = [(f"/out/{n}.pt", n) for n in range(1, OPEN + 1)]
     saves = following(*(event(PROGRESS, ino, path, ino, opened=ino, size=10) for path, ino in names))
-    feed(saves, event(OPENED, 100 * NS, "/out/new.pt", 5000))
+    add_events(saves, event(OPENED, 100 * NS, "/out/new.pt", 5000))
     assert len(saves.open) == OPEN
     assert [(one.path, one.bytes) for one in saves.closed] == [("/out/1.pt", 10)]
 
@@ -83,7 +83,7 @@ def test_a_directory_that_is_renamed_to_and_fro_is_not_followed_for_ever(monkeyp
 
 def test_the_end_of_an_empty_file_is_no_save() -> None:
     saves = following(*(event(kind, 5, "/out/model.pt", 7, size=10) for kind in (OPENED, CLOSED)))
-    feed(saves, event(CLOSED, 6, "/out/model.pt", 7), event(CLOSED, 6, "/out/other.pt", 8))
+    add_events(saves, event(CLOSED, 6, "/out/model.pt", 7), event(CLOSED, 6, "/out/other.pt", 8))
     assert (len(saves.closed), saves.closed[0].end_ns, saves.open) == (1, 5, {})
 
 
@@ -92,10 +92,10 @@ def test_open_files_are_classed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(save, "classify", lambda *_, **__: purpose.FileKind(purpose.FileClass.OTHER))
     assert saves.checkpoints() == []
     monkeypatch.setattr(save, "classify", None)
-    feed(saves, *(event(PROGRESS, 6, f"/out/data{n}", n, size=20) for n in range(1, 9)))
+    add_events(saves, *(event(PROGRESS, 6, f"/out/data{n}", n, size=20) for n in range(1, 9)))
     assert saves.checkpoints() == []
     monkeypatch.undo()
-    feed(saves, event(PROGRESS, 7, "/out/data1", 1, size=purpose.LARGE))
+    add_events(saves, event(PROGRESS, 7, "/out/data1", 1, size=purpose.LARGE))
     assert [one.path for one in saves.checkpoints()] == ["/out/data1"]
 
 
