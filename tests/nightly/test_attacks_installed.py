@@ -46,7 +46,7 @@ WARM_UP_HOURS = 0.2
 CHURN_SECONDS, SAMPLE_SECONDS = 60.0, 15.0
 CLIENTS_TOO = (*ATTACKS, "clients")
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(int(max(SECONDS, 3600 * CHURN_HOURS)) + 900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(int(max(SECONDS, 3600 * (WARM_UP_HOURS + CHURN_HOURS))) + 900)]
 
 ADDRESS, PORT = "127.0.0.1", "19752"
 METRICS = f"http://{ADDRESS}:{PORT}/metrics"
