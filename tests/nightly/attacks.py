@@ -32,7 +32,8 @@ DUE_SECONDS, COSTLY_SECONDS, LATE_SECONDS = 1.0, 5.0, 1.0
 or the daemon has to spare and says so; how late one may be."""
 TOLD = ("budget", "slots", "processes", "libraries", "python_stack")
 """Sources that report what is left out, what is refused, and what does not answer."""
-REFUSED = {"libraries": {"slots"}, "lock": {"processes"}, "arguments": {"processes"}, "fuse": {"libraries"}}
+REFUSED = {"libraries": {"slots"}, "lock": {"processes"}, "arguments": {"processes"}, "fuse": {"libraries", "slots"}}
+"""Where it is told. Whose libraries have hung of late has none read for a while, and that is told as ``slots``."""
 TOLD_SECONDS = 40.0  # a library that hangs is reported after thirty
 ATTACKS = ("bomb", "threads", "libraries", "lock", "arguments", "fuse")
 SCRAPE_SECONDS, EXPORTER_RSS_BYTES, CLIENTS = 1.0, 50e6, 256
@@ -257,8 +258,8 @@ def stop_again_and_again(daemon: Watching, place: Path, python: str, how: str, s
         causes = (one["cause"] for one in stalls(daemon, training.pid, is_open=False))
         seen.other_stalls = Counter(cause for cause in causes if cause != "suspended")
         seen.cpu_share = (cpu_seconds(daemon.pid) - before) / (time.monotonic() - began)
-    if missing := REFUSED.get(how, set()) - seen.refusals.keys():
-        wait_until(lambda: missing <= refusals(daemon).keys(), TOLD_SECONDS)
+    if (places := REFUSED.get(how)) and not places & seen.refusals.keys():
+        wait_until(lambda: places & refusals(daemon).keys(), TOLD_SECONDS)
         seen.refusals |= refusals(daemon)
     return seen
 

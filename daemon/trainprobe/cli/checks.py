@@ -21,6 +21,8 @@ from trainprobe.text.saying import Text, saying, word
 
 OK, DEGRADED, MISSING = word("ok"), word("degraded"), word("missing")
 """Works; works without what this would give; nothing can be watched without it."""
+SHARES = ("slots", "libraries", "processes")
+"""Sources that say for whom a daemon has no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,14 @@ class Finding:
 
 def all_checks() -> Iterable[Finding]:
     """Every check, in the order in which a person would mend things."""
-    checks: tuple[Callable[[], Finding], ...] = (
+    checks: tuple[Callable[[], Finding | list[Finding]], ...] = (
         rights, btf, tracefs, uprobes, lockdown, kallsyms, bcc, libbcc, pid_namespace, psi, acls, py_spy, nvml, swap,
-        shares,
+        shares, failed_sources,
     )  # fmt: skip
     for check in checks:
         try:
-            yield check()
+            found = check()
+            yield from [found] if isinstance(found, Finding) else found
         except Exception as error:
             yield Finding(check.__name__, DEGRADED, saying("cannot be told: {error}", error=error), "")
 
@@ -194,6 +197,20 @@ def swap(path: Path = Path("/proc/swaps")) -> Finding:
     return Finding("swap", OK, what, why)
 
 
+def failed_sources(directory: Path = rundir.DIRECTORY) -> list[Finding]:
+    """Of a running daemon."""
+    why = word("what depends on it is missing, and causes may be unknown")
+    try:
+        sources = published.read(directory).sources
+    except Refusal:
+        return []
+    return [
+        Finding(name, DEGRADED, source.reason, why, source.remedy)
+        for name, source in sources.items()
+        if source.state == "error" and name not in SHARES
+    ]
+
+
 def shares(directory: Path = rundir.DIRECTORY) -> Finding:
     """What a running daemon says of users for whom there is no room, and of processes that do not answer."""
     why = word("each user has a part of what the daemon can watch")
@@ -201,7 +218,7 @@ def shares(directory: Path = rundir.DIRECTORY) -> Finding:
         report = published.read(directory)
     except Refusal:
         return Finding("shares", OK, word("no daemon's report to be read here"), why)
-    for name in ("slots", "libraries", "processes"):
+    for name in SHARES:
         source = report.sources.get(name)
         if source is not None and source.state != "up":
             return Finding("shares", DEGRADED, source.reason, why, source.remedy)

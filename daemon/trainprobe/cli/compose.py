@@ -38,6 +38,7 @@ class Assembled:
     probes: Probes
     targets: Targets
     core: Pipeline
+    stacks: PyStack
     observer: Observer
 
 
@@ -65,8 +66,6 @@ def assemble(
     targets = Targets(Unclaimed(probes, claims) if claims else probes, auto=auto, rules=rules, proc=proc)
     core = Pipeline(policy(config), host())
     stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path, proc)
-    if isinstance(found := stacks.available(), Unavailable):
-        sources.record("python_stack", found, 0)
     if lacking := probes.missing():
         sources.record("tracepoints", Unavailable(NO_TRACEPOINTS(names=lacking)), 0)
     if refused := privileges.marks_refused():
@@ -74,4 +73,4 @@ def assemble(
     sampler = Collectors(sources, proc, KernelLog(), Gpus())
     parts = Parts(probes, targets, sampler, stacks, core, sources, clock.now)
     observer = Observer(parts, outlets, CostBudget(config.budget.cpu))
-    return Assembled(probes, targets, core, observer)
+    return Assembled(probes, targets, core, stacks, observer)

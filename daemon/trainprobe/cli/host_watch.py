@@ -198,6 +198,8 @@ class HostWatch:
                 what = saying("these changes wait for a restart: {names}", names=", ".join(waiting))
                 complain(what, word("systemctl restart trainprobe"))
             self._made.core.policy = compose_core.policy(self._config)
+            if not self._config.privacy.stacks:
+                self._made.stacks.switch_off()
             self._made.observer.budget.share = self._config.budget.cpu
             self._history.retention = self._config.retention
         self._notifier.notify("READY=1")

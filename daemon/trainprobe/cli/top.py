@@ -7,7 +7,8 @@ examples:
 
 keys:
   ↑ ↓ j k      choose a run                 Enter →    its details
-  PgUp PgDn    by pages                     Esc ←      back
+  PgUp PgDn    by pages (Space: down)       Esc ←      back
+  Home End     first, last (g G)            h ?        help
   s            those that lose most first   n p        next, previous run (in the details)
   Tab          next rank (in the details)   q          quit
 

@@ -26,7 +26,9 @@ STDERR = 2
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="output", type=Path, metavar="REPORT.json", help="write the report there, as JSON")
-    parser.add_argument("--record", type=Path, metavar="REC.jsonl", help="record everything for `trainprobe replay`")
+    parser.add_argument(
+        "--record", type=Path, metavar="REC.jsonl", help="record everything for `trainprobe replay` (.gz: compressed)"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="thresholds and patterns (trainprobe.yaml)")
 
 

@@ -59,6 +59,10 @@ HANGS_REMEDY = template(
 )
 
 
+def _off() -> Unavailable:
+    return Unavailable(SWITCHED_OFF(), "python_stack.enabled: true")
+
+
 def find(configured: str = "") -> str | Unavailable:
     """The py-spy program: the configured path, else beside this interpreter, else on PATH."""
     remedy = INSTALL_OR_NAME(install=INSTALL)
@@ -101,8 +105,7 @@ class PyStack:
     """
 
     def __init__(self, enabled: bool = True, path: str = "", proc: Proc | None = None) -> None:
-        off = Unavailable(SWITCHED_OFF(), "python_stack.enabled: true")
-        self._program: str | Unavailable = find(path) if enabled else off
+        self._program: str | Unavailable = find(path) if enabled else _off()
         self._proc = proc or Proc()
         self._tools = () if isinstance(self._program, Unavailable) else confinement()
         self._versions = PackageVersions(self._proc)
@@ -117,9 +120,10 @@ class PyStack:
         self.cpu_seconds = 0.0
         """Of the children that have ended."""
 
-    def available(self) -> str | Unavailable:
-        """The program's path, or why there are no stacks."""
-        return self._program
+    def switch_off(self) -> None:
+        """As with ``enabled`` False from now on."""
+        self.close()
+        self._program, self._answer = _off(), None
 
     def in_turn(self, threads: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
         """(pid, tid) as they come, but the owner who has waited longest first: one with many late trainings delays
@@ -226,11 +230,11 @@ class PyStack:
     def _none(running: _Running, why: str, *, late: bool = False) -> StackSeen:
         return StackSeen(running.at_ns, running.pid, running.tid, (), f"py-spy was stopped: {why}", late=late)
 
-    def trouble(self, now_ns: int) -> Failed | None:
-        """A child that does not end though it was killed; None: there is none."""
+    def trouble(self, now_ns: int) -> Failed | Unavailable | None:
+        """Why some or all processes have no stacks: a child that does not end though it was killed, no program."""
         hung = [one for one in self._killed.values() if now_ns - one.killed_ns >= HUNG_NS]
         if not hung:
-            return None
+            return self._program if isinstance(self._program, Unavailable) else None
         first = hung[0]
         others = OTHERS(number=len(hung) - 1) if hung[1:] else None
         return Failed(

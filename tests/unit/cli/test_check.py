@@ -198,6 +198,26 @@ def test_whoever_has_no_room_with_a_running_daemon_is_told(tmp_path: Path) -> No
     )
 
 
+def test_each_source_of_a_running_daemon_that_failed_is_told(tmp_path: Path) -> None:
+    assert checks.failed_sources(tmp_path) == []
+    report = Report(
+        sources={
+            "slots": Source("error", "no room"),
+            "nvml": Source("unavailable", "no NVIDIA GPU here"),
+            "history": Source("error", "No space left on device", "make room on it"),
+            "psi": Source("up"),
+        }
+    )
+    (tmp_path / "report.json").write_text(wire.encode(report))
+    [found] = checks.failed_sources(tmp_path)
+    assert (found.name, found.state, found.what, found.remedy) == (
+        "history",
+        checks.DEGRADED,
+        "No space left on device",
+        "make room on it",
+    )
+
+
 def test_the_names_of_checks_are_in_the_reader_s_language() -> None:
     found = [Finding(name, checks.DEGRADED, "no", "all") for name in ("rights", "pid namespace", "shares", "BTF")]
     style = Style(speaker=Speaker("zh"))

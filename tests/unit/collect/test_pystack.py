@@ -93,10 +93,21 @@ def test_hostile_names_are_bounded() -> None:
 
 def test_switched_off_is_the_reason() -> None:
     stacks = PyStack(enabled=False)
-    assert isinstance(stacks.available(), Unavailable)
+    assert isinstance(stacks.trouble(5), Unavailable)
     assert stacks.start(8, 8, 5)
     assert ended(stacks) == StackSeen(5, 8, 8, (), "Python stacks are switched off")
     assert stacks.poll(6) is None
+
+
+def test_switched_off_later_drops_the_one_under_way(tmp_path: Path) -> None:
+    stacks = PyStack(path=script(tmp_path / "py-spy", "sleep 60"))
+    assert stacks.trouble(5) is None
+    assert stacks.start(os.getpid(), os.getpid(), 5)
+    stacks.switch_off()
+    assert stacks.poll(6) is None
+    assert stacks.trouble(6) == PyStack(enabled=False).trouble(6)
+    assert stacks.start(8, 8, 7, "another run")
+    assert ended(stacks) == StackSeen(7, 8, 8, (), "Python stacks are switched off")
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
