@@ -345,7 +345,8 @@ def _idle_workers(fold: RankState) -> bool:
 
 
 def _busy(fold: RankState) -> float:
-    """Part of the workers' time in which they worked (0 when there are none)."""
+    """Part of the workers' time in which they worked while they were waited for (0 when there are none)."""
     blocked = FETCHING if fold.ordinary.fetches else ()
-    work = sum(fold.ordinary.pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP, *blocked))
-    return work / fold.ordinary.worker_ns if fold.ordinary.worker_ns > 0 else 0.0
+    pool, worker_ns = fold.ordinary.pool_in_waits()
+    work = sum(pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP, *blocked))
+    return work / worker_ns if worker_ns > 0 else 0.0

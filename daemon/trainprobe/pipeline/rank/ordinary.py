@@ -12,6 +12,7 @@ from trainprobe.derive.steps.instruction_counting import Counting
 from trainprobe.derive.steps.interval import Interval
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.steps.ordinary_waits import Waits
+from trainprobe.derive.steps.waited_pool import WaitedPool
 from trainprobe.derive.trend.drift import Trend
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.model.cause import State
@@ -66,6 +67,7 @@ class OrdinarySteps:
     by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
     waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
     waited_fetches: int = 0
+    _in_waits: WaitedPool = field(default_factory=WaitedPool)
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     waits: Waits = field(default_factory=Waits)
     collectives: Collectives = field(default_factory=Collectives)
@@ -85,6 +87,7 @@ class OrdinarySteps:
         self.count += units
         self.fetches += step.fetches
         self.by_workers[workers] = self.by_workers.get(workers, 0.0) + step.ns
+        self._in_waits.add_step(step, workers)
         self.waits.step(units)
         if self.waits.full:
             self.settle()
@@ -104,6 +107,10 @@ class OrdinarySteps:
         """Take in what the workers did in a step that stalled for data."""
         self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, pool)]
         self.waited_fetches += fetches
+
+    def pool_in_waits(self) -> tuple[list[float], float]:
+        """The part of ``pool``, and of ``worker_ns``, that goes with the driver's waits for its workers."""
+        return self._in_waits.of_all(self.pool, self.worker_ns)
 
     def pool_of_batches(self) -> tuple[Sequence[float], int]:
         """What workers did for so many batches, in ns. Late ones count where workers are slower than the training: they

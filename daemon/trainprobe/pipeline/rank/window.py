@@ -138,7 +138,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
     """What there is to judge all ordinary steps together by; ``slowed``: the GPU that lost most in them."""
     ordinary = rank.ordinary
     items = {item: int(ns) for item, ns in ordinary.items.items()}
-    part = Measured(rank.start_ns, rank.open.sample_ns, 0.0, suspects, items, ordinary.pool)
+    part = Measured(rank.start_ns, rank.open.sample_ns, 0.0, suspects, items, ordinary.pool_in_waits()[0])
     window = window_of(rank, part)
     rivals = rank.surroundings.devices.rivals_at_most(rank.start_ns, lambda pid: pid in window.own or rank.known(pid))
     return replace(
