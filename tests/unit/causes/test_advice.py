@@ -175,6 +175,13 @@ def test_a_librarys_own_code_is_not_to_be_moved_into_a_worker() -> None:
     assert advice(Cause.CPU_BOUND, own)[0].startswith("move policy (train.py:9), there in Tanh.forward")
 
 
+def test_answers_that_take_a_fifth_of_the_run_are_asked_for_ahead() -> None:
+    server = AdviceInput(share=0.63, every=4, apart=4.0, each=6.0, steps=400)
+    assert advice(Cause.NETWORK, server)[0].startswith("where its answers are the training's work")
+    for tracker in (replace(server, share=0.15), replace(server, each=0.05)):
+        assert advice(Cause.NETWORK, tracker)[0].startswith("send every")
+
+
 def test_nothing_is_to_be_moved_to_another_process_where_the_run_waits_for_a_cpu() -> None:
     busy = AdviceInput(where=Where("busy (train.py:9)", 2, 2), crowded=True)
     assert advice(Cause.CPU_BOUND, busy)[0].startswith("vectorise busy (train.py:9), or do it less often")

@@ -37,6 +37,8 @@ _MOSTLY = 0.5
 """Of the looks."""
 _OF_RANKS = ("distributed", "rendezvous", "deepspeed", "horovod", "mpi4py", "nccl", "gloo")
 """In the frames of who waits for other ranks."""
+_OF_WORK, _ANSWER_SECONDS = 0.2, 0.5
+"""Of the run, in waits so long in the median: nobody logs so dearly, the answers are what the training works with."""
 _WORTH = 100_000
 """Bytes that are told."""
 
@@ -121,7 +123,16 @@ SEND_EARLIER = template(
 )
 
 
+ASK_AHEAD = template(
+    "network.advice.ask_ahead",
+    "where its answers are the training's work (a server that generates or scores): ask for the next step's while this "
+    "one computes, for more of them at once, or give the server more devices",
+)
+
+
 def _advice(f: AdviceInput) -> list[Message]:
+    if f.share > _OF_WORK and f.each >= _ANSWER_SECONDS and not f.saw(LOOKS_SENDING):
+        return [ASK_AHEAD(), SEND_BESIDE()]
     return [*rarer(f, SEND_RARER), SEND_EARLIER() if f.saw(LOOKS_SENDING) else SEND_BESIDE()]
 
 

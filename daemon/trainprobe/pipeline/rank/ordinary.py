@@ -53,6 +53,14 @@ class StepGrowth:
 
 
 @dataclass(slots=True)
+class LateBatches:
+    """What the workers did in steps that stalled for data, ns by leaf."""
+
+    pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
+    fetches: int = 0
+
+
+@dataclass(slots=True)
 class OrdinarySteps:
     """Sums over all ordinary steps, in ns; `items`, `pool` and `waits` after settle()."""
 
@@ -65,8 +73,7 @@ class OrdinarySteps:
     churn: GpuMemoryCalls = NO_GPU_MEMORY_CALLS
     swap_faults: int = 0  # where the kernel tells them apart
     by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
-    waited_pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)  # in steps that stalled for data
-    waited_fetches: int = 0
+    late: LateBatches = field(default_factory=LateBatches)
     _in_waits: WaitedPool = field(default_factory=WaitedPool)
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     waits: Waits = field(default_factory=Waits)
@@ -105,8 +112,8 @@ class OrdinarySteps:
 
     def add_waited(self, pool: Sequence[int], fetches: int) -> None:
         """Take in what the workers did in a step that stalled for data."""
-        self.waited_pool = [total + ns for total, ns in zip(self.waited_pool, pool)]
-        self.waited_fetches += fetches
+        self.late.pool = [total + ns for total, ns in zip(self.late.pool, pool)]
+        self.late.fetches += fetches
 
     def pool_in_waits(self) -> tuple[list[float], float]:
         """The part of ``pool``, and of ``worker_ns``, that goes with the driver's waits for its workers."""
@@ -116,9 +123,9 @@ class OrdinarySteps:
         """What workers did for so many batches, in ns. Late ones count where workers are slower than the training: they
         come once in a turn of all workers, or more often. Single late ones say nothing of the others."""
         turn = (self.workers or 1) * max(1.0, self.fetches / max(1, self.count))
-        if self.waited_fetches * max(SELDOM, TURNS * turn) <= self.fetches:
+        if self.late.fetches * max(SELDOM, TURNS * turn) <= self.fetches:
             return self.pool, self.fetches
-        return [a + b for a, b in zip(self.pool, self.waited_pool)], self.fetches + self.waited_fetches
+        return [a + b for a, b in zip(self.pool, self.late.pool)], self.fetches + self.late.fetches
 
     def settle(self) -> None:
         """Bring the sums up to the last boundary: before they are read."""
