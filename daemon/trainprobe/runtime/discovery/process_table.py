@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import field
 
@@ -10,16 +9,17 @@ from trainprobe.collect.command import ProgramKind, Understood
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.orphans import WORKER_COMM
 from trainprobe.model.dataclass import dataclass
-from trainprobe.model.event import Event, MarkRow
+from trainprobe.model.event import Event, MarkRow, ProcessEvent, ProcessEventKind
 from trainprobe.model.message import Message
+from trainprobe.runtime.discovery.event_room import EventRoom
 from trainprobe.runtime.discovery.user_shares import ROOT, UserShares
 
-BUFFER = 256  # events kept of a process that belongs to no run yet, the latest ones
-BUFFERED, BUFFERED_OF_ONE = 24_000, 6_000
-"""Room for the events of all such processes, and of those of one user but root, in parts of some 500 bytes: 500 workers
-begun before the first step take 1 500, a rank's files 256."""
-PART, ROW_PARTS = 256, 5
-"""Characters of text that take a part more; parts that a row takes."""
+EVENTS, EVENTS_OF_ONE = 18_000, 4_500
+LIVES, LIVES_OF_ONE = 6_000, 1_500
+"""Room for the events of processes that belong to no run yet, and of those of one user but root: 500 workers take 500
+of the one for forks and execs, a rank's files 256 of the other. What a run's workers are is known by their forks, so no
+file takes the place of one."""
+_LIVES = frozenset((ProcessEventKind.FORK, ProcessEventKind.EXEC, ProcessEventKind.EXIT))
 DEPTH = 32
 
 
@@ -58,7 +58,6 @@ class WatchedProcess:
     run: LaunchedRun | None = None
     refused_ns: int | None = None  # when there was no room for a run of it
     missing_ns: int = 0  # since when /proc does not know it, its end not told
-    buffer: deque[Event] = field(default_factory=deque)
     owner: int = ROOT  # who answers for its user
 
 
@@ -68,7 +67,7 @@ class Table:
     def __init__(self, shares: UserShares | None = None) -> None:
         self._processes: dict[int, WatchedProcess] = {}
         self.shares = shares or UserShares()
-        self._buffered: Counter[int] = Counter()  # parts that events take which are kept, by owner
+        self._lives, self._events = EventRoom(LIVES, LIVES_OF_ONE), EventRoom(EVENTS, EVENTS_OF_ONE)
         self.moved = True  # somebody came or went
         self.changed = True  # somebody changed what it is
 
@@ -101,20 +100,12 @@ class Table:
     def keep_event(self, process: WatchedProcess, event: Event) -> None:
         if process.refused_ns is not None and isinstance(event, MarkRow):
             return  # it steps: the next one that is not refused has all their sums
-        buffer, owner, parts = process.buffer, process.owner, _parts(event)
-        if len(buffer) == BUFFER:
-            self._buffered[owner] -= _parts(buffer.popleft())
-        of_one = BUFFERED if owner == ROOT else BUFFERED_OF_ONE
-        if self._buffered[owner] + parts <= of_one and self._buffered.total() + parts <= BUFFERED:
-            self._buffered[owner] += parts
-            buffer.append(event)
+        lives = isinstance(event, ProcessEvent) and event.kind in _LIVES
+        (self._lives if lives else self._events).keep(process.owner, process.pid, event)
 
     def take_events(self, process: WatchedProcess) -> list[Event]:
         """What was kept of a process, which is kept no longer."""
-        kept = list(process.buffer)
-        process.buffer.clear()
-        self._buffered[process.owner] -= sum(map(_parts, kept))
-        return kept
+        return [event for room in (self._lives, self._events) for event in room.take(process.owner, process.pid)]
 
     def subtree(self, head: int) -> list[WatchedProcess]:
         return [process for process in self if self._below(process, head)]
@@ -155,11 +146,3 @@ class Table:
                 return True
             at = self.get(at.ppid)
         return False
-
-
-def _parts(event: Event) -> int:
-    """Of the room for events, what one takes."""
-    if isinstance(event, MarkRow):
-        return ROW_PARTS
-    texts = (getattr(event, "path", ""), getattr(event, "new_path", ""), *getattr(event, "command", ()))
-    return 1 + sum(map(len, texts)) // PART

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tests.unit.runtime.discovery.test_targets import FakeKernel
 from trainprobe.collect.command import understand
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.procfs import Proc
-from trainprobe.model.event import ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
 from trainprobe.runtime.discovery.rules import TargetRules
@@ -47,26 +45,3 @@ def test_libraries_that_wait_for_marks_are_compared_with_each_process_once_in_a_
     table.looked_at = 0
     search.search(2 * NS)
     assert table.looked_at <= processes
-
-
-class CountedBuffer(deque[object]):
-    looked_at = 0
-
-    def __len__(self) -> int:
-        CountedBuffer.looked_at += 1
-        return super().__len__()
-
-
-@pytest.mark.parametrize("processes", [100, 1000])
-def test_an_event_that_is_kept_looks_at_no_other_process(processes: int) -> None:
-    table = Table()
-    for pid in range(1, processes + 1):
-        add(table, pid).buffer = CountedBuffer()  # type: ignore[assignment]
-    CountedBuffer.looked_at = 0
-    process = table.get(1)
-    assert process is not None
-    for at in range(100):
-        table.keep_event(process, ProcessEvent(ProcessEventKind.EXEC, at, 1, 1, "python"))
-    assert CountedBuffer.looked_at <= 300
-    assert len(table.take_events(process)) == 100
-    assert table.take_events(process) == []

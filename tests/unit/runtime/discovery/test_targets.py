@@ -29,7 +29,8 @@ from trainprobe.model.event import (
 )
 from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.discovery import identity, runs, user_shares
-from trainprobe.runtime.discovery.process_table import BUFFER, BUFFERED_OF_ONE, PART
+from trainprobe.runtime.discovery.event_room import BUFFER, PART
+from trainprobe.runtime.discovery.process_table import EVENTS_OF_ONE
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import NO_LIBRARY
 from trainprobe.runtime.discovery.targets import NoSuchTraining, Targets
@@ -1047,10 +1048,36 @@ def test_one_users_events_before_a_step_leave_room_for_the_others(daemon: World)
     assert len(daemon.step(daemon.row(50))) == BUFFER + 3
     kept = [event for pid in range(100, 160) for event in daemon.step(daemon.row(pid)) if isinstance(event, FileEvent)]
     assert kept
-    assert sum(len(event.path) for event in kept) <= PART * BUFFERED_OF_ONE
+    assert sum(len(event.path) for event in kept) <= PART * EVENTS_OF_ONE
     daemon.train(200, uid=1000)
     daemon.step(daemon.file(200))
     assert kinds(daemon.step(daemon.row(200)))[-2:] == ["FileEvent", "MarkRow"], "there is room again"
+
+
+@pytest.mark.parametrize(("servers", "theirs", "mine"), [(24, 1000, 1000), (94, 0, 1001)])
+def test_servers_that_log_for_minutes_leave_room_for_a_trainings_start(
+    daemon: World, servers: int, theirs: int, mine: int
+) -> None:
+    pids = range(100, 100 + servers)
+    for pid in pids:
+        daemon.train(pid, ("python", "serve.py"), uid=theirs)
+    log = replace(daemon.file(0), kind=FileEventKind.PROGRESS, path="/var/log/serve.log")
+    for second in range(BUFFER + 4):
+        daemon.step(*[replace(log, pid=pid, ino=pid, bytes=second) for pid in pids])
+    daemon.train(50, uid=mine)
+    daemon.step(daemon.file(50), *[daemon.fork(pid, 50, "pt_data_worker") for pid in range(51, 55)])
+    begun = kinds(daemon.step(daemon.row(50)))
+    assert (begun.count("ProcessEvent"), begun.count("FileEvent")) == (4, 1)
+
+
+def test_workers_that_were_forked_are_known_whatever_wrote_files_since(daemon: World) -> None:
+    daemon.train(50, uid=1000)
+    daemon.step(*[daemon.fork(pid, 50, "pt_data_worker") for pid in range(51, 101)])
+    for pid in range(51, 101):
+        daemon.step(*[daemon.file(pid) for _ in range(BUFFER)])
+    begun = daemon.step(daemon.row(50))
+    assert sum(isinstance(event, ProcessEvent) for event in begun) == 50
+    assert sum(isinstance(event, FileEvent) for event in begun) == EVENTS_OF_ONE
 
 
 def test_rows_of_a_process_that_was_refused_are_not_kept(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
