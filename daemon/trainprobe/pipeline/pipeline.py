@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
 from itertools import islice, zip_longest
@@ -42,8 +41,10 @@ INSPECTED = 16
 """Threads that are looked at in that time: with 64 threads beside it each takes 5 ms."""
 LOOKS_NS = 10 * NS
 """So long after a late driver slept it is traced for which files drivers ask: to end that takes a while."""
-ENDED = 16
-"""Ended runs kept in the report."""
+ENDED, ENDED_AT_ONCE = 16, 256
+"""Ended runs kept in the report; together with those whose end is less than ``TELLING_NS`` old."""
+TELLING_NS = 30 * NS
+"""Each report has its time until then, also one that a small budget delays, and the history's."""
 SETTLED_NS = 120 * NS
 """After this nothing is reported of an ended run that changes it (its orphans, what the kernel log says of its death):
 its report takes the place of its state, at a twentieth of the memory."""
@@ -74,6 +75,7 @@ class Pipeline:
     _devices: Devices = field(default_factory=Devices)
     _jobs: Jobs = field(default_factory=Jobs)
     _settled: dict[str, Run] = field(default_factory=dict)  # runs that ended some time ago, in that order
+    _ended_ns: dict[str, int] = field(default_factory=dict)  # when the end of a run came to be known
     _parts: dict[str, _Part] = field(default_factory=dict)
     _turn_ns: int = -REUSED_NS  # the latest report that made parts without news anew
     _now: int = 0
@@ -126,6 +128,7 @@ class Pipeline:
                 self._routing.takers[event.pid] = event.run
             else:
                 run.add_end(event.at_ns)
+                self._ended_ns[event.run] = self._now
         elif isinstance(event, ResumedJob):
             self._jobs.keep_account(event)
         elif isinstance(event, OomLogged):
@@ -199,16 +202,22 @@ class Pipeline:
                 self._routing.forget(name)
 
     def _forget(self) -> None:
-        """Of ended runs all but the latest, the oldest of him who has most first; and the shared memory of those."""
+        """Of ended runs all but the latest, the oldest of him who has most first; and the shared memory of those. One
+        whose end the history may not know yet is kept."""
         ended = [(name, run.user) for name, run in self._settled.items()]
         ended += [(name, run.started.user) for name, run in self.runs.items() if run.end_ns is not None]
-        while len(ended) > ENDED:
-            (most, _), *_ = Counter(user for _, user in ended).most_common(1)
-            oldest = next(one for one in ended if one[1] == most)
-            ended.remove(oldest)
-            self._settled.pop(oldest[0], None)
-            self.runs.pop(oldest[0], None)
+        users: dict[str, list[str]] = {}
+        for name, user in sorted(ended, key=lambda one: self._ended_ns[one[0]]):
+            users.setdefault(user, []).append(name)
+        for left in range(len(ended), ENDED, -1):
+            most = max(users.values(), key=len)
+            if left <= ENDED_AT_ONCE and self._now - self._ended_ns[most[0]] < TELLING_NS:
+                break
+            name = most.pop(0)
+            self._settled.pop(name, None)
+            self.runs.pop(name, None)
         known = {*self._settled, *self.runs}
+        self._ended_ns = {name: at for name, at in self._ended_ns.items() if name in known}
         self._jobs.forget(known)
         self._host.shared = {key: one for key, one in self._host.shared.items() if known.intersection(one.runs)}
 

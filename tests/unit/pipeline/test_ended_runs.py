@@ -12,6 +12,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Report, Run
 from trainprobe.model.sample import SharedSample
 from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
+from trainprobe.pipeline.pipeline import ENDED_AT_ONCE, TELLING_NS
 
 
 def a_run(pipeline: Pipeline, at: int, pid: int = 1000, user: str = "user", name: str = "") -> Driver:
@@ -107,3 +108,36 @@ def test_a_users_crash_loop_takes_no_other_users_place() -> None:
     users = [run.user for run in pipeline.report(moment(at)).runs]
     assert users.count("colleague") == 2
     assert len(users) <= ENDED + 1
+
+
+def end_together(pipeline: Pipeline, at: int, runs: int, user: str) -> int:
+    """Runs of a sweep end; a moment later the next one begins, before a report is made. When that is."""
+    names = [f"{user}-{at}-{number}" for number in range(runs)]
+    pipeline.step(Frame(moment(at), tuple(RunStarted(name, at, 1, ("python",), user, "/") for name in names)))
+    at += NS
+    pipeline.step(Frame(moment(at), tuple(RunEnded(name, at - NS // 2) for name in names)))
+    pipeline.step(Frame(moment(at + 1), (RunStarted(f"{user}-next", at, 1, ("python",), user, "/"),)))
+    return at + 1
+
+
+def ended(pipeline: Pipeline, at: int, user: str) -> int:
+    report = pipeline.report(moment(at))
+    return sum(run.user == user and run.ended is not None for run in report.runs)
+
+
+def test_runs_that_end_together_are_reported_as_ended_before_they_are_forgotten() -> None:
+    pipeline = Pipeline()
+    at = end_together(pipeline, 10 * NS, 3 * ENDED, "sweep")
+    assert ended(pipeline, at + TELLING_NS // 2, "sweep") == 3 * ENDED
+    at = end_together(pipeline, at + TELLING_NS, 1, "colleague")
+    assert ended(pipeline, at, "sweep") + ended(pipeline, at, "colleague") == ENDED
+
+
+def test_runs_that_end_all_the_time_are_bounded_and_take_no_other_users_place() -> None:
+    pipeline = Pipeline()
+    at = end_together(pipeline, 10 * NS, ENDED - 1, "colleague") + TELLING_NS
+    for _ in range(4):
+        at = end_together(pipeline, at, ENDED_AT_ONCE // 2, "loop")
+        pipeline.runs.pop("loop-next")
+    assert ENDED_AT_ONCE - ENDED <= ended(pipeline, at, "loop") <= ENDED_AT_ONCE - ENDED + 1
+    assert ended(pipeline, at, "colleague") == ENDED - 1

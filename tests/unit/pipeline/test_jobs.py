@@ -12,7 +12,8 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Run
 from trainprobe.model.resume_state import ResumedJob
-from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
+from trainprobe.pipeline import SETTLED_NS, Pipeline
+from trainprobe.pipeline.pipeline import ENDED_AT_ONCE
 
 JOB, LAST = "train.py-0123abcd", "/out/last.pt"
 
@@ -74,13 +75,13 @@ def test_runs_without_a_job_are_alone() -> None:
 
 def test_runs_that_are_dropped_before_a_report_leave_nothing() -> None:
     pipeline, events = Pipeline(), list[Event]()
-    for number in range(1, 101):
+    for number in range(1, 2 * ENDED_AT_ONCE):
         at, name = 1000 * NS + number * ns(0.02), f"train.py-{number:08x}"
         started = RunStarted(name, at, number, ("python",), "user", "/", job=f"job-{number:08x}")
         events += [started, RunEnded(name, at + ns(0.01))]
     pipeline.step(Frame(moment(at), tuple(events)))
-    assert len(pipeline._jobs._attempts) <= ENDED + 1
-    assert len(pipeline._jobs._latest) <= ENDED + 1
+    assert len(pipeline._jobs._attempts) <= ENDED_AT_ONCE + 1
+    assert len(pipeline._jobs._latest) <= ENDED_AT_ONCE + 1
 
 
 def test_a_later_daemon_goes_on_with_what_an_earlier_one_kept() -> None:
