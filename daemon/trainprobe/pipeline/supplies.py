@@ -15,6 +15,7 @@ SOON_NS = NS // 2  # while something is read more often than each second: it fil
 STALE_NS = 45 * NS  # a limit that is no longer read is of a process that is gone
 FOLLOWED = 4  # cgroups of a run and kind, the fullest: each keeps 22 KB of its past
 WORTH = 0.1  # of a limit: what uses less is not followed
+FULLER = 0.02  # of its limit a cgroup uses more than one that is followed does: it takes that one's place
 GROWTH_SECONDS = 180.0
 PSS_SECONDS = 60.0
 
@@ -68,28 +69,40 @@ class Supplies:
         self._seen_ns[key] = at_ns
         series = self._series.get(key)
         if series is None:
-            if sample.used < WORTH * sample.limit or not self._has_room(sample):
+            if sample.used < WORTH * sample.limit:
+                return
+            if sample.scope == "cgroup" and len(self._levels(sample.kind, followed=True)) >= FOLLOWED:
                 return
             series = self._series[key] = GrowthSeries()
         self.hasty = self.hasty or (series.last is not None and at_ns / NS - series.last.at <= SOON_NS / NS)
         series.add(at_ns / NS, sample.used)
 
-    def _has_room(self, sample: LimitSample) -> bool:
-        """Whether it is one of those that are followed. The one that is less full then is no more."""
-        followed = [key for key in self._series if key[0] == sample.kind and self.latest[key].scope == "cgroup"]
-        if sample.scope != "cgroup" or len(followed) < FOLLOWED:
-            return True
-        least = min(followed, key=lambda key: used_share(self.latest[key]))
-        if used_share(sample) <= used_share(self.latest[least]):
-            return False
-        del self._series[least]
-        return True
+    def _levels(self, kind: str, *, followed: bool) -> list[Key]:
+        """Cgroups whose limits are followed, or are not; the fullest last."""
+        keys = [key for key, one in self.latest.items() if key[0] == kind and one.scope == "cgroup"]
+        return sorted(
+            (key for key in keys if (key in self._series) == followed), key=lambda key: used_share(self.latest[key])
+        )
+
+    def _follow_fullest(self) -> None:
+        """Of more cgroups than are followed the fullest. Asked when all have been read: before, those that are read
+        first have grown more than the others."""
+        for kind in {kind for kind, *_ in self._series}:
+            fullest = reversed(self._levels(kind, followed=False))
+            for least, other in zip(self._levels(kind, followed=True), fullest):
+                sample = self.latest[other]
+                if used_share(sample) < used_share(self.latest[least]) + FULLER:
+                    break
+                del self._series[least]
+                self._series[other] = GrowthSeries()
+                self._series[other].add(self._seen_ns[other] / NS, sample.used)
 
     def forecast(self, now_ns: int, started: float | None) -> None:
-        """Look ahead; ``started``: when all ranks had begun to step, in seconds."""
+        """Look ahead, when all limits have been read; ``started``: when all ranks had begun to step, in seconds."""
         self.hasty = False
         for key in [key for key, seen in self._seen_ns.items() if now_ns - seen > STALE_NS]:
             self._forget(key)
+        self._follow_fullest()
         self.forecasts = {
             key: found
             for key, series in self._series.items()

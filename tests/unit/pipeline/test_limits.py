@@ -29,6 +29,7 @@ from trainprobe.model.sample import (
 )
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.host import HostState
+from trainprobe.pipeline.supplies import FOLLOWED
 from trainprobe.runtime.publishing.publish import LIMIT
 from trainprobe.wire.bounded import BoundedReport
 
@@ -464,6 +465,23 @@ def test_what_users_leave_in_shared_memory_takes_a_part_of_the_report_and_no_mor
     assert report.shared_memory[0].leaked_bytes == sum(range(2000)) + 7
     assert report.shared_memory[0].leaked[0].value == 1999, "the largest"
     assert len(BoundedReport(report).encode(1 << 30)) < LIMIT / 4
+
+
+@pytest.mark.parametrize("depth", [5, 10])
+@pytest.mark.parametrize("outermost_first", [False, True])
+@pytest.mark.parametrize(("gb_per_second", "seconds"), [(0.5, 60), (3.5, 12)])
+def test_nested_cgroups_that_fill_up_together_are_all_foreseen(
+    depth: int, outermost_first: bool, gb_per_second: float, seconds: int
+) -> None:
+    """Within one reading those that are read first have grown more than the others."""
+    host, levels = Host(), range(depth)
+    for second in range(seconds):
+        used = [int(GB * (16 + gb_per_second * second + n / 50)) for n in levels]
+        read = [LimitSample(RUN, "memory", used[n], 64 * GB, "cgroup", "/a" * (depth - n)) for n in levels]
+        host.second(limits=tuple(read[::-1] if outermost_first else read))
+    supplies = host.pipeline.runs[RUN].limits.supplies
+    assert len(supplies.forecasts) == FOLLOWED
+    assert {len(series.levels[0].points) for series in supplies._series.values()} == {seconds}
 
 
 def test_of_nested_cgroups_the_fullest_are_followed() -> None:
