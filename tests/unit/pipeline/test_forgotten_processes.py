@@ -94,6 +94,40 @@ def test_the_latest_victims_are_kept_and_all_are_counted(monkeypatch: pytest.Mon
     assert host.rank.totals.warnings == 30
 
 
+@pytest.mark.parametrize("order", ["victims first", "log first", "in turn", "no log"])
+def test_a_container_that_is_killed_as_a_whole_is_counted_as_a_whole(order: str) -> None:
+    host, killed = Host(), range(CHILD, CHILD + 200)
+    for pid in killed:
+        host.driver.fork(pid)
+    host.second(limits=(LimitSample(RUN, "memory", 99 if order == "no log" else 50, 100, "cgroup", "/job"),))
+    victims: list[Event] = [ProcessEvent(ProcessEventKind.OOM, host.driver.now, pid) for pid in killed]
+    log: list[Event] = [OomLogged(host.driver.now, pid, "cgroup", "/job") for pid in killed]
+    if order == "in turn":
+        host.second(*[event for pair in zip(victims, log) for event in pair])
+    else:
+        for events in {"victims first": (victims, log), "log first": (log, victims), "no log": (victims,)}[order]:
+            host.second(*events)
+    host.second(*log)
+    run, _ = state(host)
+    assert host.report.runs[0].oom_kills == {"cgroup": 200}
+    assert len(run.limits.kills.victims) == kills.VICTIMS
+    assert not run.limits.kills._unnamed
+
+
+def test_of_victims_whose_limit_is_never_known_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VICTIMS", "UNNAMED", "LINES"):
+        monkeypatch.setattr(kills, name, 10)
+    host, later = Host(), 2 * kills.SAME_KILL_NS
+    for pid in range(CHILD, CHILD + 50):
+        host.driver.fork(pid)
+        host.second(ProcessEvent(ProcessEventKind.OOM, host.driver.now, pid), OomLogged(host.driver.now, 1, "host"))
+    host.second(*[OomLogged(host.driver.now + later, pid, "cgroup", "/job") for pid in range(CHILD + 30, CHILD + 40)])
+    run, _ = state(host)
+    assert run.limits.kills.count == 50
+    assert run.limits.kills.by_scope() == {}, "a pid that came again"
+    assert len(run.limits.kills.victims) == len(run.limits.kills._unnamed) == len(run.limits.kills._lines) == 10
+
+
 def test_failures_of_many_processes_are_counted_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "COUNTS", 10)
     monkeypatch.setattr(memory, "ENDED", 10)
