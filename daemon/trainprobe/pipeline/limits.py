@@ -25,7 +25,7 @@ from trainprobe.pipeline.supplies import SOON_NS, RoleMemory, Supplies
 JUDGE_NS = 2 * NS
 FAILURES = BUS_ERRORS = 200
 COUNTS = 1024
-"""Counts of failures that are told apart by process; sums go further."""
+"""Counts of failures that are told apart by process, and as many of which only the number is known; sums go further."""
 DESCRIPTORS = 1024
 """Processes whose kinds of descriptors are kept, the latest."""
 SPACES = 256
@@ -55,6 +55,8 @@ class RunLimits:
     gpu_faults: list[GpuFault] = field(default_factory=list)  # of all GPUs
     _further: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Failures that are no longer in `counts`, by the driver's pid and what ran out."""
+    _summed: dict[tuple[int, int, int], tuple[tuple[int, str], int]] = field(default_factory=dict)
+    """Of the latest of those, by (pid, errno, dev): as what they are in the sum, and how many."""
     _roles: dict[tuple[int, str], RoleMemory] = field(default_factory=dict)
     _judged_ns: int = 0
     _stirred: bool = False
@@ -68,13 +70,23 @@ class RunLimits:
     def add_failure(self, event: CallFailed, driver: int) -> None:
         """``driver``: the process of its rank."""
         key = (driver, event.pid, event.errno, event.dev)
+        self._take_back(event)
         for of, gone in renew(self.counts, {key: replace(event, path=event.path[: len(SHM)])}, COUNTS):
-            self._further[of[0], self._runs_out(gone)] += gone.count
+            what = (of[0], self._runs_out(gone))
+            self._further[what] += gone.count
+            renew(self._summed, {of[1:]: (what, gone.count)}, COUNTS)
         self.failures.append(event)
         if len(self.failures) > FAILURES:  # the first ones and the last ones tell most
             del self.failures[FAILURES // 2]
         self._refused = self._refused or event.call == gpu_memory.CALL
         self._stirred = True
+
+    def _take_back(self, event: CallFailed) -> None:
+        """Its count holds those before, which may be in the sums. A smaller one is another process's, or the kernel
+        counts anew."""
+        what, before = self._summed.pop((event.pid, event.errno, event.dev), (None, 0))
+        if what is not None and event.count > before:
+            self._further[what] -= before
 
     def hand_over(self, rank: RankState) -> None:
         """Failures of its processes that were taken for another rank's, because this one was not known yet."""
@@ -137,6 +149,7 @@ class RunLimits:
         if len(self._roles) + len(self._further) + len(self.gpus) > OF_DRIVER * len(drivers):
             self._roles = {key: one for key, one in self._roles.items() if key[0] in drivers}
             self._further = Counter({key: count for key, count in self._further.items() if key[0] in drivers})
+            self._summed = {key: one for key, one in self._summed.items() if one[0][0] in drivers}
             self.gpus = {pid: one for pid, one in self.gpus.items() if pid in drivers}
 
     # ---- judging ----
@@ -220,7 +233,7 @@ class RunLimits:
     def _failed(self, rank: RankState) -> Counter[str]:
         """Failures by what ran out."""
         driver = rank.seen.pid
-        found = Counter({what: count for (of, what), count in self._further.items() if of == driver})
+        found = Counter({what: count for (of, what), count in self._further.items() if of == driver and count})
         for (of, *_), latest in self.counts.items():
             if of == driver:
                 found[self._runs_out(latest)] += latest.count

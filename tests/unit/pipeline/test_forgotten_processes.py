@@ -144,6 +144,29 @@ def test_failures_of_many_processes_are_counted_and_few_are_kept(monkeypatch: py
     assert host.rank.counters.shm_errors == 120
 
 
+def test_a_process_that_fails_again_after_many_others_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COUNTS", 10)
+    host, others = Host(), range(CHILD, CHILD + 10)
+
+    def fail(count: int, *pids: int) -> dict[str, int]:
+        host.second(*[CallFailed(host.driver.now, pid, pid, "openat", 24, count=count) for pid in pids])
+        return host.rank.counters.fd_errors
+
+    for pid in others:
+        host.driver.fork(pid)
+    assert fail(100, PID) == {"EMFILE": 100}
+    assert fail(1, *others) == {"EMFILE": 110}
+    assert fail(101, PID) == {"EMFILE": 111}
+    assert fail(2, *others) == {"EMFILE": 121}
+    assert fail(3, PID) == {"EMFILE": 124}, "the kernel has forgotten it and counts anew"
+    for pid in range(CHILD + 100, CHILD + 150):
+        host.driver.fork(pid)
+        fail(1, pid)
+    run, _ = state(host)
+    assert len(run.limits._summed) == len(run.limits.counts) == 10
+    assert host.rank.counters.fd_errors == {"EMFILE": 174}
+
+
 def test_of_what_is_known_by_pid_or_path_the_latest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((limits, "SPACES"), (state_of_run, "DESCRIPTORS"), (limits, "BUS_ERRORS")):
         monkeypatch.setattr(module, name, 10)
