@@ -14,7 +14,7 @@ from trainprobe.model.resume_state import ResumedJob
 from trainprobe.pipeline.report.goodput import attempt_of
 
 KEPT = 256
-"""Accounts that are kept for later attempts."""
+"""Accounts that are kept for later attempts, beside those that known runs need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,10 @@ class Jobs:
         return replace(run, goodput=account)
 
     def forget(self, known: Collection[str]) -> None:
-        """The oldest accounts beyond the bound, and attempts that are neither of a ``known`` run nor have one."""
-        for run in list(self._accounts)[:-KEPT]:
+        """The oldest accounts beyond the bound, but for those of ``known`` runs and of the attempts before them; and
+        attempts that are neither of a known run nor have an account."""
+        needed = {*known, *(attempt.before for run, attempt in self._attempts.items() if run in known)}
+        for run in [run for run in self._accounts if run not in needed][:-KEPT]:
             del self._accounts[run]
         self._attempts = {
             run: attempt for run, attempt in self._attempts.items() if run in known or run in self._accounts

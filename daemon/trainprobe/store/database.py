@@ -6,6 +6,7 @@ there at all. A file that cannot be read is moved aside, with its name told, and
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -125,6 +126,19 @@ class Database:
             "ORDER BY nth LIMIT ?",
             (limit,),
         ).fetchall()
+        yield from self._rows(names)
+
+    def last_ended_of_jobs(self, jobs: Sequence[str]) -> Iterator[RunRow]:
+        """Of each job that the body of an ended run names, the one that ended last. Reads all bodies."""
+        job = "CASE WHEN json_valid(body) THEN json_extract(body, '$.job') END"
+        names = self._connection.execute(
+            f"SELECT run FROM (SELECT run, row_number() OVER (PARTITION BY {job} ORDER BY ended DESC) AS nth FROM runs "
+            f"WHERE ended IS NOT NULL AND {job} IN (SELECT value FROM json_each(?))) WHERE nth = 1",
+            (json.dumps(jobs),),
+        ).fetchall()
+        yield from self._rows(names)
+
+    def _rows(self, names: Iterable[tuple[str]]) -> Iterator[RunRow]:
         for name in names:
             found = self._connection.execute(f"SELECT {_RUN} FROM runs WHERE run = ?", name)
             yield from (RunRow(*row) for row in found)

@@ -9,13 +9,16 @@ import pytest
 from tests.builders.driver import Driver, moment, ns, played
 from trainprobe.model.event import Event, RunEnded, RunStarted, StartSeen
 from trainprobe.model.frame import Frame
+from trainprobe.model.goodput import Goodput, Outcome, Progress
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Run
 from trainprobe.model.resume_state import ResumedJob
 from trainprobe.pipeline import SETTLED_NS, Pipeline
+from trainprobe.pipeline.jobs import KEPT, Jobs
 from trainprobe.pipeline.pipeline import ENDED_AT_ONCE
 
 JOB, LAST = "train.py-0123abcd", "/out/last.pt"
+ENDED_BEFORE = Progress(outcome=Outcome.FAILED, until=1000.0)
 
 
 def an_attempt(pipeline: Pipeline, at: int, name: str, *, job: str = JOB) -> Driver:
@@ -82,6 +85,21 @@ def test_runs_that_are_dropped_before_a_report_leave_nothing() -> None:
     pipeline.step(Frame(moment(at), tuple(events)))
     assert len(pipeline._jobs._attempts) <= ENDED_AT_ONCE + 1
     assert len(pipeline._jobs._latest) <= ENDED_AT_ONCE + 1
+
+
+def test_an_attempt_that_goes_on_keeps_the_account_before_it_however_many_runs_end_beside_it() -> None:
+    jobs = Jobs()
+    jobs.keep_account(ResumedJob(JOB, "train.py-1", Goodput(productive_seconds=1000.0, progress=ENDED_BEFORE)))
+    jobs.begin(RunStarted("train.py-2", 0, 1, ("python",), "user", "/", job=JOB))
+    live = Run("train.py-2", ["python"], "user", "/", 2000.0)
+    for number in range(3 * KEPT):
+        name = f"sweep.py-{number}"
+        jobs.begin(RunStarted(name, 0, 1, ("python",), "user", "/", job=name))
+        jobs.with_goodput(Run(name, ["python"], "user", "/", 2000.0))
+        jobs.forget({name, live.key})
+    told = jobs.with_goodput(live).goodput
+    assert (told.attempt, told.productive_seconds, told.between_attempts_seconds) == (2, 1000.0, 1000.0)
+    assert len(jobs._accounts) <= KEPT + 3
 
 
 def test_a_later_daemon_goes_on_with_what_an_earlier_one_kept() -> None:

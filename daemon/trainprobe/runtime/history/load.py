@@ -14,7 +14,7 @@ from trainprobe.wire import codec
 from trainprobe.wire.codec import WireError
 
 JOBS = 64
-"""Ended runs, the latest, whose jobs may go on."""
+"""Ended runs, the latest, whose jobs may go on, beside the jobs of live runs."""
 KNOWN = 2048
 """Runs, the latest of each user, whose names are remembered: those of all are as many as the history has room for."""
 _ITEMS = {"bottlenecks": Bottleneck, "warnings": Warning_, "checkpoints": Checkpoint}
@@ -40,19 +40,26 @@ def _decoded(rows: Iterable[RunRow]) -> Iterator[Run]:
 
 def attempts_and_jobs(database: Database) -> tuple[dict[int, dict[str, int]], tuple[ResumedJob, ...]]:
     """By user (-1: not known), the latest attempt of each run and of each job; the accounts of the jobs whose attempts
-    have ended."""
+    have ended, the latest last, and those of live runs behind them."""
     attempts: dict[int, dict[str, int]] = {}
     jobs: dict[str, ResumedJob] = {}
-    ended = 0
+    going_on = {run.job: run.goodput.attempt for run in _decoded(database.runs(live=True)) if run.job}
+    others = 0
     for row in database.latest_of_each(KNOWN):
         latest = attempts.setdefault(-1 if row.uid is None else row.uid, {})
-        ended += row.ended is not None
         for run in _decoded([row]):
             for name in filter(None, (run.run, run.job)):
                 latest[name] = max(latest.get(name, 0), run.attempt)
-            if run.job and row.ended is not None and ended <= JOBS:
+            if row.ended is None:
+                continue
+            others += run.job not in going_on
+            if run.job and (run.job in going_on or others <= JOBS):
                 jobs.setdefault(run.job, ResumedJob(run.job, run.key, run.goodput))
-    return attempts, tuple(jobs.values())
+    older = [job for job, attempt in going_on.items() if attempt > 1 and job not in jobs]
+    for run in _decoded(database.last_ended_of_jobs(older)) if older else ():
+        jobs.setdefault(run.job, ResumedJob(run.job, run.key, run.goodput))
+    latest_first = sorted(jobs.values(), key=lambda kept: kept.job not in going_on)
+    return attempts, tuple(latest_first[::-1])
 
 
 def _rank(found: RankFound) -> Rank:
