@@ -27,21 +27,16 @@ class Segments:
         A process begins segments of its own: those of one that was killed may end in half a line.
         """
         data = text.encode()
-        current = self._open.get(stem)
-        if current is None or current[1] + len(data) > self._limit:
-            number = max(number, current[0] + 1 if current else 0)
-            current = (self._begin(stem, header.encode(), number), len(header))
-        path = self._path(stem, current[0])
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        last = self._open.pop(stem, None)  # half a line may be there if this fails: then go on in another one
+        at, size = last or (number - 1, 0)
+        if last is None or size + len(data) > self._limit or not os.path.lexists(self._path(stem, at)):
+            at, size = self._begin(stem, header.encode(), max(number, at + 1)), len(header)
+        descriptor = os.open(self._path(stem, at), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             self._write(descriptor, data)
-        except OSError:
-            self._open.pop(stem, None)  # half a line may be there: go on in another one
-            raise
         finally:
             os.close(descriptor)
-        self._open.pop(stem, None)
-        self._open[stem] = (current[0], current[1] + len(data))
+        self._open[stem] = at, size + len(data)
         if len(self._open) > MOST_OPEN:
             del self._open[next(iter(self._open))]
 

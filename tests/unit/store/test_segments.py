@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -52,7 +53,22 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
         segments.append("stalls/", "b\n", header=HEADER, number=1)
+    segments.append("stalls/", "c\n", header=HEADER, number=1)
     assert (tmp_path / "elsewhere").read_text() == HEADER + "a\n"
+    assert (tmp_path / "stalls" / "2.jsonl").read_text() == HEADER + "c\n"
+
+
+def test_where_somebody_deleted_the_files_the_next_lines_begin_another_segment(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, -1, 100)
+    for text in ("a\n", "b\n"):
+        segments.append("steps/run/0_1s_", text, header=HEADER, number=1)
+    (tmp_path / "steps" / "run" / "0_1s_1.jsonl").unlink()
+    segments.append("steps/run/0_1s_", "c\n", header=HEADER, number=1)
+    assert (tmp_path / "steps" / "run" / "0_1s_2.jsonl").read_text() == HEADER + "c\n"
+    shutil.rmtree(tmp_path / "steps")
+    for text in ("d\n", "e\n"):
+        segments.append("steps/run/0_1s_", text, header=HEADER, number=1)
+    assert lines(tmp_path) == [HEADER, "d\n", "e\n"]
 
 
 def test_old_segments_go_and_the_current_one_stays(tmp_path: Path) -> None:
