@@ -9,7 +9,7 @@ from collections import OrderedDict
 from trainprobe.model.text import LONGEST_PATH
 
 MAX_NAMES = 16384
-"""Of the host. Beyond, the oldest name of the user who has most goes."""
+"""Of the host. Beyond, the name that was given or found open longest ago goes, of the user who has most."""
 MOVES = 8
 """So often a folder is followed before another file is opened in it: who renames thousands to and fro pays for it."""
 
@@ -28,7 +28,7 @@ class Names:
 
     def __init__(self) -> None:
         self._places: dict[Key, tuple[_Folder, str, int]] = {}  # folder, name in it, user
-        self._users: dict[int, OrderedDict[Key, None]] = {}  # the latest comes last
+        self._users: dict[int, OrderedDict[Key, None]] = {}  # the last one given or found open comes last
         self._folders: dict[str, _Folder] = {}  # those in which a name means a file
         self._order: list[str] = []  # their paths
 
@@ -60,6 +60,11 @@ class Names:
         if len(self._places) > MAX_NAMES:
             most = max(self._users.values(), key=len)
             self._drop(next(iter(most)))
+
+    def renew(self, key: Key) -> None:
+        """The file was found open: of its user, the names of others go first."""
+        if place := self._places.get(key):
+            self._users[place[2]].move_to_end(key)
 
     def forget(self, path: str) -> None:
         """The name means no file any more."""

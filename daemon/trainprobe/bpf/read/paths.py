@@ -105,7 +105,10 @@ class Paths:
 
     def complete(self, event: FileEvent) -> FileEvent:
         """Give totals their name."""
-        return replace(event, path=self.of(event.pid, event.dev, event.ino))
+        key = event.pid, event.dev, event.ino
+        if event.kind is FileEventKind.PROGRESS:
+            self._names.renew(key)
+        return replace(event, path=self._names.of(key))
 
     def resolve(self, named: NamedFile) -> FileEvent:
         """Make the paths of an event absolute and follow renames."""

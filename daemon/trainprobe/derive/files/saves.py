@@ -29,6 +29,7 @@ OPEN = 512
 """Open files that are followed at a time: each turn looks at them all. Others count when they are closed."""
 LONGEST = 8
 NAMES = 2048
+_TOTALS = frozenset((FileEventKind.PROGRESS, FileEventKind.CLOSED))
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class Saves:
         self._note(key, event)
         if event.kind == FileEventKind.OPENED:
             self._opened(key, event)
-        elif event.kind in (FileEventKind.PROGRESS, FileEventKind.CLOSED):
+        elif event.kind in _TOTALS:
             if key not in self.open and is_empty(event):
                 return
             save = self.open.get(key) or self._opened(key, event)
@@ -117,9 +118,11 @@ class Saves:
 
     def _note(self, key: tuple[int, int, int], event: FileEvent) -> None:
         """Remember what an inode is called now, and whether it was begun anew."""
+        before = self.names.get(key[1:])
+        if not event.path and before is not None and event.pid == before.pid and event.kind in _TOTALS:
+            event = replace(event, path=before.path)
         if not event.ino or not event.path or event.kind == FileEventKind.UNLINKED:
             return
-        before = self.names.get(key[1:])
         if before is not None and event.kind == FileEventKind.CLOSED and event.at_ns < before.at_ns and is_empty(event):
             return  # told late, and somebody used the file since
         self.names.pop(key[1:], None)

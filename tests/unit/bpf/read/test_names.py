@@ -51,6 +51,19 @@ def test_a_name_counts_for_the_user_of_its_process(tmp_path: Path) -> None:
     assert (paths.of(8, 1, 1), paths.of(7, 1, 2)) == ("/out/1", "")
 
 
+def test_a_file_that_is_found_open_keeps_its_name(tmp_path: Path) -> None:
+    proc = Proc(str(tmp_path))
+    proc.owner = lambda pid: MINE  # type: ignore[assignment]
+    paths = Paths(proc)
+    for number in range(1, 2 * MAX_NAMES):
+        event = FileEvent(FileEventKind.OPENED, 1, 7, 7, 1, number, "")
+        paths.resolve(NamedFile(event, 3, -100, -100, b"/out/%d" % number, b"", ()))
+        if number % 1000 == 0:
+            told = paths.complete(FileEvent(FileEventKind.PROGRESS, 1, 7, 7, 1, 1, ""))
+            assert told.path == "/out/1"
+    assert (paths.of(7, 1, 1), paths.of(7, 1, 2)) == ("/out/1", "")
+
+
 def test_a_renamed_folder_is_cheap_however_many_files_there_are() -> None:
     """Beside them, with all of them in it, and with each in a folder of its own, over many renames."""
     for path, renames in (("/run/{}", 200), ("/a/{}", 200), ("/a/{}/x", 10_000)):

@@ -6,7 +6,7 @@ import pytest
 
 from trainprobe.derive.files import purpose, save
 from trainprobe.derive.files.renames import MOVES
-from trainprobe.derive.files.saves import OPEN, Saves
+from trainprobe.derive.files.saves import NAMES, OPEN, Saves
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
 from trainprobe.model.text import LONGEST_PATH
@@ -104,3 +104,19 @@ def test_the_late_end_of_an_empty_file_does_not_hide_who_used_it_since() -> None
     saves = following(event(OPENED, 4, "/out/lock", 7), other, event(CLOSED, 5, "/out/lock", 7, opened=4))
     assert saves.touched(2, 7, 9) == [other]
     assert {one.key[0] for one in saves.open.values()} == {2}
+
+
+def test_a_file_that_goes_on_without_a_name_keeps_its_class() -> None:
+    """Its totals name it no longer; other files are opened meanwhile."""
+    saves = following(event(OPENED, 1, "/out/train.log", 7))
+    for number in range(2 * NAMES):
+        add_events(saves, event(OPENED, 10 + number, "/out/lock", 1000 + number))
+        if number % 100 == 0:
+            add_events(saves, event(PROGRESS, 10 + number, "", 7, opened=1, size=number))
+    assert saves.class_of(1, 7, 0) == (purpose.FileClass.LOG, "/out/train.log")
+
+
+def test_totals_of_another_process_do_not_get_the_name_of_a_file_before() -> None:
+    saves = following(event(OPENED, 1, "/out/train.log", 7))
+    add_events(saves, FileEvent(PROGRESS, 5, 2, 2, 1, 7, "", bytes=10, calls=1, opened_ns=4))
+    assert saves.touched(2, 0, 9) == []
