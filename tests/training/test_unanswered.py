@@ -131,7 +131,7 @@ def test_what_waits_for_a_lock_is_given_up_in_time(place: Path) -> None:
             lambda proc: SharedMemoryReader(proc).limit("r", child, "", 0),
             lambda proc: Instructions(proc).count(((child, child),)),
             lambda proc: initial_state.doing(child, child, proc),
-            lambda proc: Paths(proc).note_directory(child),
+            lambda proc: Paths(proc).note_process(child),
             lambda proc: [
                 proc.status(child),
                 proc.cgroup(child),

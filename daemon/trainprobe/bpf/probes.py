@@ -177,12 +177,12 @@ class Probes:
 
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
         if event.kind is ProcessEventKind.EXEC:
-            self._paths.note_directory(event.pid)
+            self._paths.note_process(event.pid)
             command = self._watching.proc.command(event.pid) or ()
             self._watching.executed(event.pid, event.comm, command)
             return [replace(event, command=command)]
         if event.kind is ProcessEventKind.FORK:
-            self._paths.note_directory(event.pid)
+            self._paths.note_fork(event.pid, event.ppid)
         if event.kind is not ProcessEventKind.EXIT:
             return [event]
         return [*self.ended(event.pid, event.at_ns), event]

@@ -187,7 +187,7 @@ class Watching:
             if known and known.tentative:
                 known.tentative = 0
                 self.processes.put(key, known)
-        self._paths.note_directory(pid)
+        self._paths.note_process(pid)
         for tid in self.proc.threads(pid, initial_state.MAX_THREADS):
             if not self._levels[tid]:
                 self._levels[tid] = Level.WRITER

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which name a written file has, and which file a name means. A renamed folder takes its files along at once."""
+"""Which name a written file has, and which file a name means. A renamed folder takes its files along at once.
+
+A name means a file in one mount namespace (``space``; 0: not known which): containers have the same paths.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,14 @@ Key = tuple[int, int, int]  # pid, dev, ino
 
 
 class _Folder:
-    __slots__ = ("files", "moves", "path")
+    __slots__ = ("files", "moves", "path", "space")
 
-    def __init__(self, path: str) -> None:
-        self.path, self.files, self.moves = path, dict[str, Key](), 0
+    def __init__(self, space: int, path: str) -> None:
+        self.space, self.path, self.files, self.moves = space, path, dict[str, Key](), 0
+
+    @property
+    def at(self) -> tuple[int, str]:
+        return self.space, self.path
 
 
 class Names:
@@ -29,8 +36,8 @@ class Names:
     def __init__(self) -> None:
         self._places: dict[Key, tuple[_Folder, str, int]] = {}  # folder, name in it, user
         self._users: dict[int, OrderedDict[Key, None]] = {}  # the last one given or found open comes last
-        self._folders: dict[str, _Folder] = {}  # those in which a name means a file
-        self._order: list[str] = []  # their paths
+        self._folders: dict[tuple[int, str], _Folder] = {}  # by space and path: those in which a name means a file
+        self._order: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
         return len(self._places)
@@ -40,19 +47,20 @@ class Names:
         place = self._places.get(key)
         return f"{place[0].path}{place[1]}" if place else ""
 
-    def file(self, path: str) -> Key | None:
+    def file(self, path: str, space: int = 0) -> Key | None:
         """The file that a name means."""
         folder, name = _split(path)
-        found = self._folders.get(folder)
+        found = self._folders.get((space, folder))
         return found.files.get(name) if found else None
 
-    def remember(self, key: Key, path: str, user: int) -> None:
+    def remember(self, key: Key, path: str, user: int, space: int = 0) -> None:
         """A file of the user has this name now."""
         self._drop(key)
-        at, name = _split(path)
+        of, name = _split(path)
+        at = space, of
         folder = self._folders.get(at)
         if folder is None:
-            folder = self._folders[at] = _Folder(at)
+            folder = self._folders[at] = _Folder(space, of)
             self._order.insert(bisect_left(self._order, at), at)
         folder.files[name], folder.moves = key, 0
         self._places[key] = folder, name, user
@@ -66,42 +74,42 @@ class Names:
         if place := self._places.get(key):
             self._users[place[2]].move_to_end(key)
 
-    def forget(self, path: str) -> None:
+    def forget(self, path: str, space: int = 0) -> None:
         """The name means no file any more."""
         folder, name = _split(path)
-        if folder in self._folders:
-            self._left(self._folders[folder], name)
+        if found := self._folders.get((space, folder)):
+            self._left(found, name)
 
-    def rename(self, path: str, new_path: str) -> None:
+    def rename(self, path: str, new_path: str, space: int = 0) -> None:
         """A file or a folder has another name."""
-        key = self.file(path)
+        key = self.file(path, space)
         if key:
-            self.forget(path)
-            self.remember(key, new_path, self._places[key][2])
+            self.forget(path, space)
+            self.remember(key, new_path, self._places[key][2], space)
             return
-        moved = self._taken(path)
+        moved = self._taken(path, space)
         if not moved:
             return
-        self._taken(new_path)  # it was empty, or is no more
-        at = bisect_left(self._order, f"{new_path}/")
+        self._taken(new_path, space)  # it was empty, or is no more
+        at = bisect_left(self._order, (space, f"{new_path}/"))
         for folder in moved:
             new = f"{new_path}{folder.path[len(path) :]}"
             if folder.moves < MOVES and len(new) <= LONGEST_PATH:
                 folder.path, folder.moves = new, folder.moves + 1
-                self._folders[new] = folder
-        self._order[at:at] = [folder.path for folder in moved if self._folders.get(folder.path) is folder]
+                self._folders[folder.at] = folder
+        self._order[at:at] = [folder.at for folder in moved if self._folders.get(folder.at) is folder]
 
-    def _taken(self, path: str) -> list[_Folder]:
+    def _taken(self, path: str, space: int) -> list[_Folder]:
         """A folder and those below it, in order; in them names mean nothing any more."""
-        first, end = bisect_left(self._order, f"{path}/"), bisect_left(self._order, f"{path}0")  # 0 comes next to /
+        first, end = (bisect_left(self._order, (space, f"{path}{after}")) for after in "/0")  # 0 comes next to /
         taken, self._order[first:end] = self._order[first:end], []
         return [self._folders.pop(one) for one in taken]
 
     def _left(self, folder: _Folder, name: str) -> None:
         folder.files.pop(name, None)
-        if not folder.files and self._folders.get(folder.path) is folder:
-            del self._folders[folder.path]
-            del self._order[bisect_left(self._order, folder.path)]
+        if not folder.files and self._folders.get(folder.at) is folder:
+            del self._folders[folder.at]
+            del self._order[bisect_left(self._order, folder.at)]
 
     def _drop(self, key: Key) -> None:
         place = self._places.pop(key, None)

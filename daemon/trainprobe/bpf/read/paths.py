@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from trainprobe.bpf.read.decode import NamedFile, RawFailure, RawLook
 from trainprobe.bpf.read.names import Names
@@ -18,12 +18,13 @@ from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import FileEvent, FileEventKind, FileLooked, ThreadSample
 from trainprobe.model.text import end_of
 
-MAX_DIRECTORIES = 8192  # of processes whose end was lost, too; one that goes on is asked
+MAX_PROCESSES = 8192  # also those whose end was lost; one that goes on is asked again
 MAX_BYTES = 4 << 20
 _AT_FDCWD = -100
 _NOBODY = -1  # the process is gone
 _DELETED = " (deleted)"
 _ON_FILE = frozenset((Leaf.FILE_READ, Leaf.FILE_WRITE, Leaf.FILE_SYNC, Leaf.FILE_META, Leaf.READ_CPU))
+_Kept = TypeVar("_Kept")
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
@@ -63,6 +64,7 @@ class Paths:
         self._proc = proc
         self._names = Names()
         self._directories: dict[int, str] = {}
+        self._spaces: dict[int, int] = {}  # mount namespaces: of each container one; 0: not known
 
     def of(self, pid: int, dev: int, ino: int) -> str:
         """The last known name, "" where there is none."""
@@ -95,13 +97,22 @@ class Paths:
     def note_directory(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""
         if directory := self._link(pid, "cwd"):
-            self._directories.pop(pid, None)
-            self._directories[pid] = directory
-            if len(self._directories) > MAX_DIRECTORIES:
-                del self._directories[next(iter(self._directories))]
+            _keep(self._directories, pid, directory)
+
+    def note_process(self, pid: int) -> None:
+        """The same, and its mount namespace. It is watched, or runs another program."""
+        self.note_directory(pid)
+        if space := self._asked_space(pid):
+            _keep(self._spaces, pid, space)
+
+    def note_fork(self, pid: int, parent: int) -> None:
+        """The same of one that has the mount namespace of its parent."""
+        self.note_directory(pid)
+        _keep(self._spaces, pid, self._space(parent))
 
     def forget(self, pid: int) -> None:
         self._directories.pop(pid, None)
+        self._spaces.pop(pid, None)
 
     def complete(self, event: FileEvent) -> FileEvent:
         """Give totals their name."""
@@ -112,20 +123,20 @@ class Paths:
 
     def resolve(self, named: NamedFile) -> FileEvent:
         """Make the paths of an event absolute and follow renames."""
-        event = named.event
+        event, space = named.event, self._space(named.event.pid)
         if event.kind is FileEventKind.OPENED:
             path = self._found(named) if named.parts else self._absolute(event.pid, named.directory, named.path)
-            self._names.remember((event.pid, event.dev, event.ino), path, self._user(event.pid))
+            self._names.remember((event.pid, event.dev, event.ino), path, self._user(event.pid), space)
             return replace(event, path=path)
         path = self._absolute(event.pid, named.directory, named.path)
         new_path = self._absolute(event.pid, named.new_directory, named.new_path) if named.new_path else ""
-        key = self._names.file(path)
+        key = self._names.file(path, space)
         if key:
             event = replace(event, dev=key[1], ino=key[2])
         if event.errno == 0 and event.kind is FileEventKind.RENAMED:
-            self._names.rename(path, new_path)
+            self._names.rename(path, new_path, space)
         elif event.errno == 0 and event.kind is FileEventKind.UNLINKED:
-            self._names.forget(path)
+            self._names.forget(path, space)
         return replace(event, path=path, new_path=new_path)
 
     def _opened(self, pid: int, descriptor: int) -> str:
@@ -133,6 +144,16 @@ class Paths:
 
     def _link(self, pid: int, name: str) -> str:
         return end_of(self._proc.link(pid, name))
+
+    def _space(self, pid: int) -> int:
+        """A process's mount namespace: in two of them a path means two files. Asked for once."""
+        if pid not in self._spaces:
+            _keep(self._spaces, pid, self._asked_space(pid))
+        return self._spaces[pid]
+
+    def _asked_space(self, pid: int) -> int:
+        digits = self._proc.link(pid, "ns/mnt").removeprefix("mnt:[").removesuffix("]")
+        return int(digits) if digits.isdecimal() else 0
 
     def _user(self, pid: int) -> int:
         try:
@@ -194,6 +215,14 @@ def mounts(mountinfo: bytes) -> list[MountPoint]:
         except (IndexError, ValueError):
             continue
     return found
+
+
+def _keep(table: dict[int, _Kept], pid: int, value: _Kept) -> None:
+    """As the latest of so many."""
+    table.pop(pid, None)
+    table[pid] = value
+    if len(table) > MAX_PROCESSES:
+        del table[next(iter(table))]
 
 
 def _mapped(maps: bytes, ino: int) -> str:

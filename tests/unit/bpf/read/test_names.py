@@ -14,6 +14,7 @@ from trainprobe.collect.procfs import Proc
 from trainprobe.model.event import FileEvent, FileEventKind
 
 MINE, YOURS = 1000, 1001
+Place = tuple[int, str]  # mount namespace, path
 
 
 def key(number: int, pid: int = 1) -> Key:
@@ -90,33 +91,37 @@ def test_a_folder_is_followed_so_often_and_again_once_a_file_is_opened_in_it() -
 
 
 def test_names_are_those_of_a_search_through_all_of_them() -> None:
+    """In two mount namespaces with the same paths."""
     chance, names = random.Random(7), Names()
-    by_key: dict[Key, str] = {}
-    by_path: dict[str, Key] = {}
+    by_key: dict[Key, Place] = {}
+    by_path: dict[Place, Key] = {}
     folders = ["/a", "/a/b", "/a/b/c", "/a-b", "/b", "/b/c"]
     for turn in range(3000):
-        path, other = (f"{chance.choice(folders)}/{chance.randrange(4)}" for _ in range(2))
+        space = chance.randrange(2)
+        place, other = ((space, f"{chance.choice(folders)}/{chance.randrange(4)}") for _ in range(2))
         match chance.randrange(5):
             case 0 | 1:
-                names.remember(key(turn), path, MINE)
-                by_key[key(turn)], by_path[path] = path, key(turn)
+                names.remember(key(turn), place[1], MINE, space)
+                by_key[key(turn)], by_path[place] = place, key(turn)
             case 2:
-                names.forget(path)
-                by_path.pop(path, None)
-            case 3 if path in by_path and path != other:
-                names.rename(path, other)
-                by_path[other] = found = by_path.pop(path)
+                names.forget(place[1], space)
+                by_path.pop(place, None)
+            case 3 if place in by_path and place != other:
+                names.rename(place[1], other[1], space)
+                by_path[other] = found = by_path.pop(place)
                 by_key[found] = other
             case 4 if chance.random() < 0.2:
-                names.rename("/a/b", f"/new/{turn}")
-                inside = {one: known for one, known in by_path.items() if one.startswith("/a/b/")}
+                names.rename("/a/b", f"/new/{turn}", space)
+                inside = {
+                    one: known for one, known in by_path.items() if one[0] == space and one[1].startswith("/a/b/")
+                }
                 for one, known in inside.items():
                     del by_path[one]
-                    by_key[known] = f"/new/{turn}{one[4:]}"
+                    by_key[known] = space, f"/new/{turn}{one[1][4:]}"
                     by_path[by_key[known]] = known
-        assert names.file(path) == by_path.get(path)
-        assert names.file(other) == by_path.get(other)
+        for at in (place, other, (1 - space, place[1])):
+            assert names.file(at[1], at[0]) == by_path.get(at)
     meant = set(by_path.values())
-    assert all(names.of(known) == path and names.file(path) == known for path, known in by_path.items())
-    assert all(names.of(known) == path for known, path in by_key.items() if known in meant)
+    assert all(names.of(known) == path and names.file(path, space) == known for (space, path), known in by_path.items())
+    assert all(names.of(known) == path for known, (_, path) in by_key.items() if known in meant)
     assert names._order == sorted(names._folders)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_directories_of_processes_whose_end_was_lost_are_bounded(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_DIRECTORIES", 4)
+    monkeypatch.setattr(module, "MAX_PROCESSES", 4)
     paths = Paths(Proc(str(proc)))
     paths.note_directory(7)
     for pid in range(100, 110):
@@ -143,6 +144,49 @@ def test_a_renamed_directory_takes_its_files_along(proc: Path) -> None:
     paths.resolve(named(OPENED, b"/a/5.tmp/array/x", ino=55))
     paths.resolve(named(RENAMED, b"/a/5.tmp", b"/a/5", dev=0, ino=0))
     assert paths.of(7, 1, 55) == "/a/5/array/x"
+
+
+def of(process: int, told: NamedFile) -> NamedFile:
+    return replace(told, event=replace(told.event, pid=process))
+
+
+def in_space(proc: Path, process: int, space: int) -> None:
+    (proc / str(process) / "ns").mkdir(parents=True)
+    (proc / str(process) / "ns" / "mnt").symlink_to(f"mnt:[{space}]")
+
+
+def test_containers_do_not_rename_each_others_files(proc: Path) -> None:
+    """Their file systems have the same paths: processes 7 and 9 are in one, 8 in another."""
+    for process, space in ((7, 4026531840), (8, 4026532200), (9, 4026531840)):
+        in_space(proc, process, space)
+    paths = Paths(Proc(str(proc)))
+    for process in (7, 8):
+        for name in (b"/out/a.tmp", b"/out/b.tmp", b"/out/5.tmp/x"):
+            paths.resolve(of(process, named(OPENED, name, dev=process, ino=name[5])))
+    told = paths.resolve(of(7, named(RENAMED, b"/out/a.tmp", b"/out/a", dev=0, ino=0)))
+    beside = paths.resolve(of(9, named(RENAMED, b"/out/b.tmp", b"/out/b", dev=0, ino=0)))
+    paths.resolve(of(7, named(RENAMED, b"/out/5.tmp", b"/out/5", dev=0, ino=0)))
+    assert [(one.dev, one.ino) for one in (told, beside)] == [(7, ord("a")), (7, ord("b"))]
+    assert [paths.of(7, 7, ord(name)) for name in "ab5"] == ["/out/a", "/out/b", "/out/5/x"]
+    assert [paths.of(8, 8, ord(name)) for name in "ab5"] == ["/out/a.tmp", "/out/b.tmp", "/out/5.tmp/x"]
+
+
+def test_a_short_child_is_where_its_parent_is(proc: Path) -> None:
+    in_space(proc, 7, 4026532200)
+    paths = Paths(Proc(str(proc)))
+    paths.resolve(named(OPENED, b"/out/a.tmp", ino=55))
+    paths.note_fork(99, 7)  # it has ended by now
+    paths.note_process(99)
+    assert paths.resolve(of(99, named(RENAMED, b"/out/a.tmp", b"/out/a", dev=0, ino=0))).ino == 55
+
+
+def test_a_process_that_enters_a_container_is_in_there_when_it_runs_another_program(proc: Path) -> None:
+    in_space(proc, 8, 4026532200)
+    paths = Paths(Proc(str(proc)))
+    paths.note_fork(8, 7)
+    paths.note_process(8)
+    paths.resolve(of(8, named(OPENED, b"/out/a.tmp", ino=55)))
+    assert paths.resolve(named(RENAMED, b"/out/a.tmp", b"/out/a", dev=0, ino=0)).ino == 0
 
 
 def test_shared_memory_is_found_by_its_mount(proc: Path) -> None:
