@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
 
+from trainprobe.derive.files.logs import Logs, LogUse
 from trainprobe.derive.files.purpose import LARGE, FileClass, FileRules, classify
 from trainprobe.derive.files.renames import MOVES, Rename, Renames
 from trainprobe.derive.files.save import Removal, Save, SaveTotals
@@ -27,29 +28,8 @@ REOPEN = 5 * NS
 KEEP = 512
 OPEN = 512
 """Open files that are followed at a time: each turn looks at them all. Others count when they are closed."""
-LONGEST = 8
 NAMES = 2048
 _TOTALS = frozenset((FileEventKind.PROGRESS, FileEventKind.CLOSED))
-
-
-@dataclass(slots=True)
-class LogUse:
-    """A log file over the whole run."""
-
-    path: str
-    kind: str
-    bytes: int = 0
-    writes: int = 0
-    ns: int = 0
-    inode: tuple[int, int] = (0, 0)  # (dev, ino) of the last file of this name
-    size: int | None = None  # bytes of that file when it was looked at; None: not looked at, or it has no size
-
-    def add(self, save: Save) -> None:
-        """What was written while the file was open once."""
-        self.bytes += save.bytes
-        self.writes += save.calls
-        self.ns += save.write_ns + save.sync_ns + save.meta_ns
-        self.inode = save.key[1:]
 
 
 @dataclass(slots=True)
@@ -62,11 +42,10 @@ class Saves:
     steps_ns: int | None = 0  # when the training began to step; None: it does not yet
     drivers: set[int] = field(default_factory=set)  # tids: their saves block
     gone: SaveTotals = field(default_factory=SaveTotals)
-    logs: dict[str, LogUse] = field(default_factory=dict)
+    logs: Logs = field(default_factory=Logs)
     names: dict[tuple[int, int], FileEvent] = field(default_factory=dict)
     full_ns: int = -NS  # when none of the open ones could make room
     carried: dict[tuple[int, int, int], Save] = field(default_factory=dict)  # what was written before a move
-    sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of log files: (dev, ino) -> bytes
     removals: deque[Removal] = field(default_factory=lambda: deque(maxlen=64))
     renames: Renames = field(default_factory=Renames)
     steps: SaveSteps = field(default_factory=SaveSteps)
@@ -90,7 +69,7 @@ class Saves:
         for save in late:
             save.early = False
             if save.end_ns is not None and save.kind_of(self.rules) == FileClass.CHECKPOINT:
-                self.logs.pop(save.path, None)
+                self.logs.forget(save.path)
 
     def drives(self, tid: int) -> None:
         """The saves of a thread block the training."""
@@ -212,7 +191,7 @@ class Saves:
             return
         kind = save.filed(self.rules)
         if kind.of == FileClass.LOG:
-            self._log(save, kind.log)
+            self.logs.add(save, kind.log)
             if not save.early or save.kind_in_training(self.rules) == FileClass.LOG:
                 return
         self.closed.append(save)
@@ -221,11 +200,6 @@ class Saves:
             earliest = min(self.closed, key=_started)  # the close of a small file is reported late
             self.closed.remove(earliest)
             self._forget(earliest)
-
-    def _log(self, save: Save, kind: str) -> None:
-        if len(self.logs) >= KEEP and save.path not in self.logs:
-            return
-        self.logs.setdefault(save.path, LogUse(save.path, kind)).add(save)
 
     def _forget(self, save: Save) -> None:
         if save.kind_of(self.rules) != FileClass.CHECKPOINT:
@@ -311,26 +285,9 @@ class Saves:
         return self.steps_ns is None or start_ns < self.steps_ns
 
     def all_logs(self) -> list[LogUse]:
-        """Logs of the run, those still open included."""
-        out = {path: replace(use) for path, use in self.logs.items()}
-        for save in self.open.values():
-            kind = save.filed(self.rules)
-            if kind.of == FileClass.LOG and save.calls:
-                out.setdefault(save.path, LogUse(save.path, kind.log)).add(save)
-        for use in out.values():
-            use.size = self.sizes.get(use.inode)
-        return sorted(out.values(), key=lambda use: -use.ns)
-
-    def longest_logs(self) -> list[LogUse]:
-        """Those that grew most, a few of them; what has no name in a file system has no length."""
-        files = [use for use in self.all_logs() if use.path.startswith("/") and use.inode[1]]
-        return sorted(files, key=lambda use: -use.bytes)[:LONGEST]
-
-    def feed_sizes(self, sizes: dict[tuple[int, int], int]) -> None:
-        """Bytes by (dev, ino)."""
-        self.sizes.update(sizes)
-        while len(self.sizes) > KEEP:
-            self.sizes.pop(next(iter(self.sizes)))
+        """Logs of the run that have names, those still open included."""
+        kinds = ((save, save.filed(self.rules)) for save in self.open.values())
+        return self.logs.all((save, kind.log) for save, kind in kinds if kind.of == FileClass.LOG)
 
 
 _started = attrgetter("start_ns")

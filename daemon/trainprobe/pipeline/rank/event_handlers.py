@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainprobe.derive.files.logs import longest
 from trainprobe.derive.python.code_lines import PythonLines
 from trainprobe.derive.steps.wait_baseline import WaitBaseline
 from trainprobe.derive.trend.resource_timeline import TimelinePoint
@@ -174,16 +175,15 @@ def end_reading(rank: RankState, at_ns: int, used: int | None) -> None:
         if driver.cpu_ns is not None and rank.progress.baseline.stands:
             rank.surroundings.threads.add_reading(driver.cpu_ns, sum(rank.ledger.cells[place] for place in _COMPUTES))
         rank.stalls.box.sample(at_ns, workers, pss)
-        logged = sum(log.bytes for log in saves.logs.values())
         figures = {
             "pss_bytes": pss,
             "open_fds": driver.open_fds,
             "threads": driver.threads,
             "workers": workers,
-            "log_bytes": logged,
+            "log_bytes": saves.logs.bytes,
         }
         rank.ordinary.growth.add_counters({name: float(v) for name, v in figures.items() if v is not None})
-    rank.files.longest_logs = saves.longest_logs()
+    rank.files.longest_logs = longest(saves.all_logs())
     utilization = rank.surroundings.gpu_utilization()
     memory.course.add(TimelinePoint(at_ns, pss, memory.summed("swap_bytes"), workers, utilization))
     if used is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field, replace
 
+from trainprobe.derive.files.logs import LogUse
 from trainprobe.derive.files.purpose import FileClass, is_named_output
 from trainprobe.derive.files.safety import Safety
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import SavingSteps, Seconds
-from trainprobe.derive.files.saves import LogUse, Saves
+from trainprobe.derive.files.saves import Saves
 from trainprobe.derive.files.slow_files import SlowFiles
 from trainprobe.derive.steps.interval import Files as ClassedFiles
 from trainprobe.derive.steps.ledger import WRITES

@@ -8,9 +8,9 @@ from dataclasses import replace
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.situation import Notice
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
+from trainprobe.derive.files.logs import LogUse
 from trainprobe.derive.files.safety import Safety
 from trainprobe.derive.files.save import Save, SaveTotals
-from trainprobe.derive.files.saves import LogUse
 from trainprobe.derive.memo import Memo
 from trainprobe.derive.steps.black_box import BlackBoxSecond
 from trainprobe.derive.steps.clock import Mode
@@ -83,6 +83,7 @@ class FileFigures:
     period_ns: float  # between two of them; 0: not known
     safety: Safety
     logs: Sequence[LogUse]
+    gone_logs: Sequence[LogUse]  # by kind: the sums of those that have no name any more
     slow: Sequence[SlowFile]
 
 
@@ -282,6 +283,7 @@ def _files(rank: RankState) -> FileFigures:
         saving.period_ns,
         replace(safety, gaps=replace(safety.gaps)),
         saves.all_logs(),
+        list(saves.logs.gone.values()),
         [SlowFile(use.path, use.reads, use.ns / NS) for use in rank.files.slow.slowest()],
     )
 

@@ -190,6 +190,6 @@ def _all_logs(rank: RankState, suspects: Mapping[Item, float]) -> Sequence[Writt
     logs goes into their lines."""
     if not any(state == State.LOGGING for state, _, _ in suspects):
         return ()
-    logs = rank.files.saves.all_logs()
+    logs = [*rank.files.saves.all_logs(), *rank.files.saves.logs.gone.values()]
     half = sum(log.ns for log in logs) / 2
     return [WrittenLog(log.path if log.ns > half else "", log.ns, log.bytes, log.writes) for log in logs]

@@ -29,6 +29,7 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
     if opened is not None:
         counts[opened.cause] = counts.get(opened.cause, 0) + 1
     starts = {**stalls.last_start, **({opened.cause: opened.start_ns} if opened is not None else {})}
+    logs = (*files.logs, *files.gone_logs)
     durations, saved = stalls.memo.get(_durations, stalls), files.memo.get(_saved, files)
     open_fds, max_fds = rank.fullest if rank.fullest is not None else (None, None)
     return Counters(
@@ -51,12 +52,12 @@ def counters(rank: RankSnapshot, at: Moment, lost: Mapping[Cause, float]) -> Cou
         checkpoint_last_bytes=saved.last_bytes,
         saves=files.saves,
         save_every_steps=files.every,
-        log_writes={kind: sum(use.writes for use in files.logs if use.kind == kind) for kind in vocabulary.LOG_KINDS},
-        log_bytes={kind: sum(use.bytes for use in files.logs if use.kind == kind) for kind in vocabulary.LOG_KINDS},
+        log_writes={kind: sum(use.writes for use in logs if use.kind == kind) for kind in vocabulary.LOG_KINDS},
+        log_bytes={kind: sum(use.bytes for use in logs if use.kind == kind) for kind in vocabulary.LOG_KINDS},
         log_file_bytes={
             k: size for k in vocabulary.LOG_KINDS if (size := sum(use.size or 0 for use in files.logs if use.kind == k))
         },
-        log_seconds={kind: sum(use.ns for use in files.logs if use.kind == kind) / NS for kind in vocabulary.LOG_KINDS},
+        log_seconds={kind: sum(use.ns for use in logs if use.kind == kind) / NS for kind in vocabulary.LOG_KINDS},
         worker_exits={reason: rank.lives.exits.get(reason, 0) for reason in vocabulary.EXIT_REASONS},
         open_fds=open_fds,
         max_fds=max_fds,

@@ -82,7 +82,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
     stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     costs = loader(rank.ordinary, rank.lives.peak, stalls, max(1, cpus // ranks) if cpus else 0, ranks)
-    wall = rank.time.reached - rank.time.start
+    wall, logs = rank.time.reached - rank.time.start, (*rank.files.logs, *rank.files.gone_logs)
     best = None if costs is None else costs.best()
     if costs is not None and best and costs.gain(best) * rank.ordinary.count < SHARE * wall / NS:
         best = 0
@@ -113,13 +113,13 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             where=where,
             longest=max(mine.largest.ns if mine is not None else 0, going_on.get(cause, 0)) / NS,
             evidence=mine.largest.evidence if mine is not None else (),
-            writes_per_step=sum(u.writes for u in rank.files.logs) / max(1, rank.steps.count),
+            writes_per_step=sum(log.writes for log in logs) / max(1, rank.steps.count),
         )
     saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
-    steps, writes = rank.steps.known, sum(log.writes for log in rank.files.logs)
+    steps, writes = rank.steps.known, sum(log.writes for log in logs)
     if logging is not None and lost.stalls.get(Cause.LOGGING, 0.0) > total[Cause.LOGGING] / 2:
         bursts = rank.stalls.memo.get(_log_bursts, rank.stalls.entries)
-        if lost.stalls[Cause.LOGGING] < SEEN * sum(log.ns for log in rank.files.logs):
+        if lost.stalls[Cause.LOGGING] < SEEN * sum(log.ns for log in logs):
             out[Cause.LOGGING] = replace(logging, every=None, apart=None)
         elif bursts > 1:  # one is no rhythm
             out[Cause.LOGGING] = replace(logging, apart=max(1.0, steps / bursts))

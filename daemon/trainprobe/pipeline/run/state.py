@@ -216,7 +216,7 @@ class RunState:
         limits.add_spaces({s.path: s for s in frame.spaces if ranks.owns(s.pid)})
         for rank in ranks:
             sizes = {(s.dev, s.ino): s.bytes for s in frame.sizes if s.pid == rank.seen.pid}
-            rank.files.saves.feed_sizes(sizes)
+            rank.files.saves.logs.feed_sizes(sizes)
             for reading in open_fds:
                 if rank.lives.workers.owns(reading.pid):
                     rank.memory.add_open_fds(reading.used)
