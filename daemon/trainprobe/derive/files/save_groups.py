@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import field, replace
 
+from trainprobe.derive.files.renames import Rename
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
@@ -62,11 +63,19 @@ class SaveGroups:
     def copy(self) -> SaveGroups:
         return SaveGroups(self.count, [replace(group) for group in self.recent])
 
+    def rename(self, rename: Rename, since_ns: int) -> bool:
+        """The directory of the saves that were written to since then; whether there is one."""
+        inside = [one for one in self.recent if one.end_ns > since_ns and rename.moves(f"{one.root}/")]
+        for group in inside:
+            moved = rename.moved(group.root)
+            group.own = _own(f"{moved}/")
+            group.root, group.renamed_ns = group.own or moved, rename.at_ns
+        return bool(inside)
+
     def add(self, file: SavedFile) -> int:
         """The number of its save."""
         folder = file.path.rpartition("/")[0]
-        found = _OF_ONE_SAVE.match(file.path)
-        own, name = found.group() if found else "", _without_numbers(file.path)
+        own, name = _own(file.path), _without_numbers(file.path)
         for group in reversed(self.recent):
             root = _tree(group, folder, own)
             if root is not None and _belongs(file, group, own):
@@ -81,6 +90,12 @@ class SaveGroups:
         group = SaveGroup(self.count, file.start_ns, file.end_ns, root, own, file.step, file.renamed_ns, paths, names)
         self.recent = [*self.recent, group][-RECENT:]
         return group.number
+
+
+def _own(path: str) -> str:
+    """The directory of one save that holds a file; "" where none does."""
+    found = _OF_ONE_SAVE.match(path)
+    return found.group() if found else ""
 
 
 def _tree(group: SaveGroup, folder: str, own: str) -> str | None:

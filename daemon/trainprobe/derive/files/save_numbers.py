@@ -28,6 +28,10 @@ class SaveNumbers:
         if self.settled and save.start_ns <= self.until_ns:
             self.settled = []
 
+    def begin_anew(self) -> None:
+        """Of saves of which files have left the list, the directory has another name."""
+        self.settled = []
+
     def forget_first(self) -> None:
         """The first in the list is among those now that have left it."""
         del self.settled[:1]

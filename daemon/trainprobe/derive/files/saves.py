@@ -240,9 +240,12 @@ class Saves:
             return
         rename = Rename(event.path.rstrip("/"), event.new_path.rstrip("/"), event.at_ns)
         inside = [save for save in near if save.moves < MOVES and rename.moves(save.path)]
-        if not inside:
+        gone = self.gone.groups.rename(rename, event.at_ns - FOLLOW)
+        if not inside and not gone:
             return
         self.renames.add(rename)
+        if gone:
+            self.numbered.begin_anew()
         for save in inside:
             save.was_checkpoint = save.kind_of(self.rules) == FileClass.CHECKPOINT
         self.changed(inside)

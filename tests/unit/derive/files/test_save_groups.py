@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trainprobe.derive.files.renames import Rename
 from trainprobe.derive.files.save_groups import PATHS, SavedFile, SaveGroups
 from trainprobe.model.moment import NS
 
@@ -98,3 +99,18 @@ def test_a_save_of_thousands_of_files_is_one_and_keeps_few_of_their_names() -> N
     assert groups.copy().recent[0].paths is groups.recent[0].paths, "copies share them"
     assert {groups.add(one) for one in again} == {2}
     assert max(len(group.names) for group in groups.recent) <= PATHS
+
+
+def test_a_renamed_directory_takes_along_the_saves_that_were_written_lately() -> None:
+    groups = SaveGroups()
+    for at, path in ((0, "/out/tmp-1/a"), (100, "/out/tmp-2/a"), (101, "/out/tmp-3/x/a"), (102, "/out/tmp-33/a")):
+        groups.add(file(path, at, step=at))
+    assert groups.rename(Rename("/out/tmp-3", "/out/checkpoint-3", 103 * NS), 43 * NS)
+    assert not groups.rename(Rename("/out/tmp-1", "/out/checkpoint-1", 103 * NS), 43 * NS)
+    assert [(one.root, one.own, one.renamed_ns // NS) for one in groups.recent] == [
+        ("/out/tmp-1", "", 0),
+        ("/out/tmp-2", "", 0),
+        ("/out/checkpoint-3", "/out/checkpoint-3", 103),
+        ("/out/tmp-33", "", 0),
+    ]
+    assert groups.add(file("/out/checkpoint-3/y/b", 104, step=104, renamed=103)) == 3

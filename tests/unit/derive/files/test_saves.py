@@ -6,7 +6,7 @@ import pytest
 
 from trainprobe.derive.files import purpose, save
 from trainprobe.derive.files.renames import MOVES
-from trainprobe.derive.files.saves import NAMES, OPEN, Saves
+from trainprobe.derive.files.saves import KEEP, NAMES, OPEN, Saves
 from trainprobe.model.event import FileEvent, FileEventKind
 from trainprobe.model.moment import NS
 from trainprobe.model.text import LONGEST_PATH
@@ -120,3 +120,21 @@ def test_totals_of_another_process_do_not_get_the_name_of_a_file_before() -> Non
     saves = following(event(OPENED, 1, "/out/train.log", 7))
     add_events(saves, FileEvent(PROGRESS, 5, 2, 2, 1, 7, "", bytes=10, calls=1, opened_ns=4))
     assert saves.touched(2, 0, 9) == []
+
+
+@pytest.mark.parametrize("folder", ["tmp-", "tmp-checkpoint-", "all/staging/"])
+def test_a_save_of_more_files_than_are_kept_is_one_when_its_directory_gets_its_name(folder: str) -> None:
+    saves, ino = following(), 0
+    for number in range(1, 5):
+        begin, path = number * 300 * NS, f"/out/{folder}{number}"
+        for place in range(KEEP + 100):
+            ino, at = ino + 1, begin + place * NS // 100
+            file = f"{path}/d/shard_{place}.bin"
+            add_events(
+                saves, event(OPENED, at, file, ino), event(CLOSED, at + NS // 200, file, ino, opened=at, size=9**9)
+            )
+            if place % 50 == 0:
+                assert max(saves.numbers(), default=number) == number
+        renamed = begin + (KEEP + 100) * NS // 100
+        saves.add_event(FileEvent(FileEventKind.RENAMED, renamed, 1, 1, 0, 0, path, f"/out/checkpoint-{number}"))
+        assert max(saves.numbers()) == number
