@@ -17,6 +17,7 @@ from trainprobe.model.event import CallFailed, OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import DescriptorSample, GpuSample, LimitSample, OrphanSample, SharedSample, SpaceSample
 from trainprobe.model.vocabulary import DESCRIPTOR_ERRORS
+from trainprobe.pipeline.failure_sums import FailureSums
 from trainprobe.pipeline.gpus import RankGpus, faults_of, memory_of
 from trainprobe.pipeline.kills import Kills
 from trainprobe.pipeline.rank.state import RankState
@@ -53,10 +54,7 @@ class RunLimits:
     orphans: tuple[OrphanSample, ...] = ()
     gpus: dict[int, RankGpus] = field(default_factory=dict)  # by the driver's pid
     gpu_faults: list[GpuFault] = field(default_factory=list)  # of all GPUs
-    _further: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """Failures that are no longer in `counts`, by the driver's pid and what ran out."""
-    _summed: dict[tuple[int, int, int], tuple[tuple[int, str], int]] = field(default_factory=dict)
-    """Of the latest of those, by (pid, errno, dev): as what they are in the sum, and how many."""
+    _further: FailureSums = field(default_factory=FailureSums)  # those that are no longer in `counts`
     _roles: dict[tuple[int, str], RoleMemory] = field(default_factory=dict)
     _judged_ns: int = 0
     _stirred: bool = False
@@ -70,23 +68,14 @@ class RunLimits:
     def add_failure(self, event: CallFailed, driver: int) -> None:
         """``driver``: the process of its rank."""
         key = (driver, event.pid, event.errno, event.dev)
-        self._take_back(event)
+        self._further.take_back(event)
         for of, gone in renew(self.counts, {key: replace(event, path=event.path[: len(SHM)])}, COUNTS):
-            what = (of[0], self._runs_out(gone))
-            self._further[what] += gone.count
-            renew(self._summed, {of[1:]: (what, gone.count)}, COUNTS)
+            self._further.add(gone, (of[0], self._runs_out(gone)), COUNTS)
         self.failures.append(event)
         if len(self.failures) > FAILURES:  # the first ones and the last ones tell most
             del self.failures[FAILURES // 2]
         self._refused = self._refused or event.call == gpu_memory.CALL
         self._stirred = True
-
-    def _take_back(self, event: CallFailed) -> None:
-        """Its count holds those before, which may be in the sums. A smaller one is another process's, or the kernel
-        counts anew."""
-        what, before = self._summed.pop((event.pid, event.errno, event.dev), (None, 0))
-        if what is not None and event.count > before:
-            self._further[what] -= before
 
     def hand_over(self, rank: RankState) -> None:
         """Failures of its processes that were taken for another rank's, because this one was not known yet."""
@@ -146,10 +135,9 @@ class RunLimits:
 
     def forget_all_but(self, drivers: Collection[int]) -> None:
         """Forget what is kept by driver of those that have made room for others."""
-        if len(self._roles) + len(self._further) + len(self.gpus) > OF_DRIVER * len(drivers):
+        if len(self._roles) + len(self._further.sums) + len(self.gpus) > OF_DRIVER * len(drivers):
             self._roles = {key: one for key, one in self._roles.items() if key[0] in drivers}
-            self._further = Counter({key: count for key, count in self._further.items() if key[0] in drivers})
-            self._summed = {key: one for key, one in self._summed.items() if one[0][0] in drivers}
+            self._further.forget_all_but(drivers)
             self.gpus = {pid: one for pid, one in self.gpus.items() if pid in drivers}
 
     # ---- judging ----
@@ -233,7 +221,7 @@ class RunLimits:
     def _failed(self, rank: RankState) -> Counter[str]:
         """Failures by what ran out."""
         driver = rank.seen.pid
-        found = Counter({what: count for (of, what), count in self._further.items() if of == driver and count})
+        found = self._further.of(driver)
         for (of, *_), latest in self.counts.items():
             if of == driver:
                 found[self._runs_out(latest)] += latest.count

@@ -163,7 +163,7 @@ def test_a_process_that_fails_again_after_many_others_is_counted_once(monkeypatc
         host.driver.fork(pid)
         fail(1, pid)
     run, _ = state(host)
-    assert len(run.limits._summed) == len(run.limits.counts) == 10
+    assert len(run.limits._further._known) == len(run.limits.counts) == 10
     assert host.rank.counters.fd_errors == {"EMFILE": 174}
 
 
