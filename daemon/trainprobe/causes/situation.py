@@ -108,7 +108,6 @@ class Situation:
     gpu_holders: Mapping[str, Sequence[sample.GpuHolder]] = field(default_factory=dict)  # by the GPU's uuid
     workers: int = 0
     shm_per_batch: float | None = None
-    host: sample.HostSample | None = None
 
     def on_shm(self, failure: CallFailed) -> bool:
         """Whether a call failed on the /dev/shm of its processes."""

@@ -19,7 +19,6 @@ KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    job: str
     before: str = ""  # the run before it
     number: int = 0
 
@@ -32,7 +31,7 @@ class Jobs:
 
     def begin(self, started: RunStarted) -> None:
         job = started.job
-        self._attempts[started.run] = _Attempt(job, self._latest.get(job, "") if job else "", started.attempt)
+        self._attempts[started.run] = _Attempt(self._latest.get(job, "") if job else "", started.attempt)
         if job:
             self._latest[job] = started.run
 
@@ -43,7 +42,7 @@ class Jobs:
 
     def with_goodput(self, run: Run) -> Run:
         """The run with its job's account. Runs are asked for in the order of their starts."""
-        attempt = self._attempts.get(run.key, _Attempt(""))
+        attempt = self._attempts.get(run.key, _Attempt())
         account = goodput(attempt_of(run, attempt.number), self._accounts.get(attempt.before))
         self._accounts.pop(run.key, None)
         self._accounts[run.key] = account

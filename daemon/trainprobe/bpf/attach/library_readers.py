@@ -52,8 +52,6 @@ class MarksAttached:
     ``refused``: it was not read, for want of room: there may be some later.
     """
 
-    dev: int
-    ino: int
     found: dict[str, bool] = field(default_factory=dict)
     reason: str | Message = ""
     refused: bool = False
@@ -154,7 +152,7 @@ class LibraryReaders:
             return None
         hung = Counter(other.uid for other in self._reads.values() if other.hung)
         if hung.total() >= MAX_HUNG or hung[uid] >= (HUNG_OF_ROOT if uid == ROOT else HUNG_OF_ONE):
-            return MarksAttached(0, 0, {}, MANY_HUNG(number=hung[uid], user=uid), True)
+            return MarksAttached({}, MANY_HUNG(number=hung[uid], user=uid), True)
         if self._queue.may_begin(uid, Counter(other.uid for other in self._reads.values()) - hung):
             one = self._reads[uid, path] = LibraryRead(pid, uid, start, end)
             threading.Thread(target=self._run, args=(one, path), name="library-reader", daemon=True).start()
@@ -187,4 +185,4 @@ class LibraryReaders:
 
 
 def not_opened(path: str, error: OSError) -> MarksAttached:
-    return MarksAttached(0, 0, {}, NOT_OPENED(path=path, error=error.strerror))
+    return MarksAttached({}, NOT_OPENED(path=path, error=error.strerror))

@@ -115,10 +115,10 @@ class Marks:
             if known or key in self._busy:
                 return known
             if refusal := self._quota.refusal(one.uid):
-                return MarksAttached(*key, {}, refusal, refused=True)
+                return MarksAttached({}, refusal, refused=True)
             self._busy.add(key)
         began = time.monotonic()
-        attached: MarksAttached | None = MarksAttached(*key, {}, NOT_READ(path=path))
+        attached: MarksAttached | None = MarksAttached({}, NOT_READ(path=path))
         try:
             attached = self._attach_both(key, one.pid, path, descriptor)
         except PASSING:
@@ -151,7 +151,7 @@ class Marks:
         found["set_grad"] = place is not None and any(self._attach_beside(pid, place, IN_PYTHON, key).values())
         if any(found.values()):
             found["collector"] = self._attach_interpreter(pid)
-        return MarksAttached(*key, found, reason)
+        return MarksAttached(found, reason)
 
     def _attach_beside(self, pid: int, place: MappedCode, marks: tuple[Mark, ...], owner: Inode) -> dict[str, bool]:
         """``attach_at``; what has no marks for good has none. Raises OSError (one of PASSING)."""

@@ -84,7 +84,6 @@ class RawLook:
 class Site:
     """A place in a process that calls of CUDA return to, seen for the first time."""
 
-    at_ns: int
     pid: int
     address: int
 
@@ -297,7 +296,7 @@ def _file_look(m: abi.FailureMessage) -> RawLook:
 
 
 def _site(m: abi.SiteMessage) -> Site:
-    return Site(m.at, m.tgid, m.address)
+    return Site(m.tgid, m.address)
 
 
 _DECODERS: dict[int, tuple[Any, Any]] = {

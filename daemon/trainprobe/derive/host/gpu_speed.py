@@ -34,7 +34,6 @@ class Slowed:
     reasons: tuple[str, ...]
     slowed_ns: float
     lost_ns: float | None
-    since_ns: int  # the first reading that showed it
     clock_hertz: int | None
     usual_hertz: float | None
     of_maximum: bool  # the usual clock is not known: it is the GPU's maximum
@@ -64,8 +63,6 @@ class _One:
     clocks: deque[int] = field(default_factory=lambda: deque(maxlen=USUAL))  # under load, not lowered
     slowed_ns: float = 0.0
     lost_ns: float | None = None
-    first_ns: int = 0  # of the present spell
-    began_ns: int = 0  # of the first one
     slowest: GpuSample | None = None
 
 
@@ -83,10 +80,7 @@ class GpuSpeed:
         reading = _Reading(start, sample.at_ns, sample, usual, of_maximum, slowed)
         one.readings.append(reading)
         if not slowed:
-            one.first_ns = 0
             return
-        one.first_ns = one.first_ns or sample.at_ns
-        one.began_ns = one.began_ns or sample.at_ns
         one.slowed_ns += sample.at_ns - start
         if reading.lost is not None:
             one.lost_ns = (one.lost_ns or 0.0) + reading.lost * (sample.at_ns - start)
@@ -117,26 +111,23 @@ def _over(one: _One, start_ns: int, end_ns: int) -> Slowed | None:
             lost, known = lost + part * reading.lost, True
     if last is None or slowed < 0.5 * (end_ns - start_ns):
         return None
-    return _slowed_gpu(last.sample, slowed, lost if known else None, one.first_ns or last.end_ns, last)
+    return _slowed_gpu(last.sample, slowed, lost if known else None, last)
 
 
 def _whole(one: _One) -> Slowed | None:
     if one.slowest is None:
         return None
     reading = next((r for r in reversed(one.readings) if r.slowed), None)
-    return _slowed_gpu(one.slowest, one.slowed_ns, one.lost_ns, one.began_ns, reading)
+    return _slowed_gpu(one.slowest, one.slowed_ns, one.lost_ns, reading)
 
 
-def _slowed_gpu(
-    sample: GpuSample, slowed: float, lost: float | None, since_ns: int, reading: _Reading | None
-) -> Slowed:
+def _slowed_gpu(sample: GpuSample, slowed: float, lost: float | None, reading: _Reading | None) -> Slowed:
     return Slowed(
         sample.index,
         sample.uuid,
         tuple(reason for reason in sample.reasons or () if reason in LOWERED or reason == POWER),
         slowed,
         lost,
-        since_ns,
         sample.sm_clock_hertz,
         reading.usual_hertz if reading is not None else None,
         reading.of_maximum if reading is not None else False,

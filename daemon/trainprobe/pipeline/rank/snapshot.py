@@ -110,7 +110,6 @@ class RankSnapshot:
     seen: RankSeen
     policy: Policy
     attached: bool
-    judged: bool
     sample: ThreadSample | None
     steps: StepFigures
     time: TimeFigures
@@ -144,7 +143,6 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
         seen=rank.seen,
         policy=rank.policy,
         attached=rank.attached,
-        judged=rank.progress.judged,
         sample=rank.open.sample,
         steps=_steps(rank),
         time=_time(rank, now_ns, data_ns(waited)),

@@ -15,18 +15,17 @@ from collections.abc import Iterable
 from trainprobe.model.dataclass import dataclass
 
 _SIZE = 128  # struct signalfd_siginfo
-_HEAD = struct.Struct("=IiiI")  # ssi_signo, ssi_errno, ssi_code, ssi_pid
+_HEAD = struct.Struct("=Iii")  # ssi_signo, ssi_errno, ssi_code
 _SIGSET_BYTES = 128
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC  # SFD_* are the O_* flags
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A signal that was taken, and who sent it."""
+    """A signal that was taken, and what sent it."""
 
     number: int
     by_process: bool  # kill(2) and the like; False: the kernel, which means the terminal
-    sender_pid: int
 
 
 class Signals:
@@ -47,7 +46,7 @@ class Signals:
         except BlockingIOError:
             return []
         heads = (_HEAD.unpack_from(data, offset) for offset in range(0, len(data), _SIZE))
-        return [Received(number, code <= 0, pid) for number, _errno, code, pid in heads]
+        return [Received(number, code <= 0) for number, _errno, code in heads]
 
     def close(self) -> None:
         os.close(self._fd)

@@ -23,12 +23,11 @@ GROUP = "trainprobe"
 
 
 class AlreadyRunningError(SaidError):
-    """Another process holds the lock; ``pid`` is what it wrote there ("" unknown)."""
+    """Another process holds the lock."""
 
     def __init__(self, pid: str) -> None:
         shown = pid or saying("unknown")
         super().__init__(saying("a trainprobe daemon runs already (pid {pid})", pid=shown))
-        self.pid = pid
 
 
 def group_id() -> int:

@@ -141,7 +141,7 @@ def test_an_answer_waits_for_whoever_asked_while_others_ask() -> None:
 
     def work(one: LibraryRead, path: str) -> MarksAttached:
         read.append(one.pid)
-        return MarksAttached(1, one.pid, {"backward": True})
+        return MarksAttached({"backward": True}, f"of {one.pid}")
 
     readers = LibraryReaders(work)
     pids = (VICTIM, *range(100, 108))
@@ -153,7 +153,7 @@ def test_an_answer_waits_for_whoever_asked_while_others_ask() -> None:
             if pid not in answers and (answer := readers.ask(pid, pid, "/x/libtorch_cpu.so", 1, 2)) is not None:
                 answers[pid] = answer
         time.sleep(0.01)
-    assert answers == {pid: MarksAttached(1, pid, {"backward": True}) for pid in pids}
+    assert answers == {pid: MarksAttached({"backward": True}, f"of {pid}") for pid in pids}
     assert Counter(read) == Counter(pids)
 
 
@@ -162,7 +162,7 @@ def test_an_answer_about_one_mapping_is_none_about_another_of_the_same_process()
 
     def work(one: LibraryRead, path: str) -> MarksAttached:
         seen.append(one.start)
-        return MarksAttached(1, one.start, {"backward": True})
+        return MarksAttached({"backward": True}, f"at {one.start}")
 
     readers = LibraryReaders(work)
     assert readers.ask(VICTIM, VICTIM, "/x/libtorch_cpu.so", 1, 2) is None
@@ -170,5 +170,5 @@ def test_an_answer_about_one_mapping_is_none_about_another_of_the_same_process()
     while (answer := readers.ask(VICTIM, VICTIM, "/x/libtorch_cpu.so", 3, 4)) is None:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert answer.ino == 3
+    assert answer.reason == "at 3"
     assert seen == [1, 3]
