@@ -192,7 +192,7 @@ async def _reload(
     _protect(protected, routes, server, _hosts(arguments, new, protected))
     if moves or was_encrypted != (server.tls is not None):
         _tell_address(server)
-    series.linger_seconds = new.run_linger_seconds
+    series.slots.linger_seconds = new.run_linger_seconds
     tell(word("configuration reloaded"))
     return new
 

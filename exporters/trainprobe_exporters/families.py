@@ -55,7 +55,7 @@ class SeriesTable:
     """All series of the exporter: what it has counted for each run and rank, over all reports so far."""
 
     def __init__(self, *, linger_seconds: float = RUN_LINGER_SECONDS) -> None:
-        self._places = RunSlots(linger_seconds)
+        self.slots = RunSlots(linger_seconds)
         self._accounts: dict[tuple[str, str], RankAccount] = {}
         self._ranks: dict[tuple[str, str], _RankSeries] = {}
         self._jobs: dict[str, _JobSeries] = {}  # by label
@@ -66,22 +66,14 @@ class SeriesTable:
         self._generated = 0.0
         self._private_labels = False
 
-    @property
-    def linger_seconds(self) -> float:
-        return self._places.linger_seconds
-
-    @linger_seconds.setter
-    def linger_seconds(self, seconds: float) -> None:
-        self._places.linger_seconds = seconds
-
     def fold(self, report: Report) -> None:
         self._generated, self._private_labels = report.generated, report.private_labels
         self._host = list(host_readings(report))
-        runs = {run.key: run for run in latest(report.runs) if not self._is_over(run.ended, report.generated)}
-        self._places.assign(runs.values(), report.generated)
-        in_places = {place.run.key for place in self._places}
+        runs = {run.key: run for run in latest(report.runs) if not self.slots.is_over(run.ended, report.generated)}
+        self.slots.assign(runs.values(), report.generated)
+        in_places = {place.run.key for place in self.slots}
         self._ranks = {key: series for key, series in self._ranks.items() if key[0] in in_places and key[0] not in runs}
-        self._jobs = {place.label: self._job(place) for place in self._places}
+        self._jobs = {place.label: self._job(place) for place in self.slots}
         accounts: dict[tuple[str, str], RankAccount] = {}
         left_out: set[_Series] = set()
         for run in runs.values():
@@ -89,7 +81,7 @@ class SeriesTable:
         vanished = [
             key
             for key, account in self._accounts.items()
-            if key not in accounts and not self._is_over(account.ended, report.generated)
+            if key not in accounts and not self.slots.is_over(account.ended, report.generated)
         ]
         self._accounts = {key: self._accounts[key] for key in vanished[-MAX_VANISHED:]} | accounts
         self._dropped += len(left_out - self._left_out)
@@ -102,11 +94,11 @@ class SeriesTable:
         ``own``: the exporter's own readings.
         """
         families = {metric.name: Family(metric) for metric in METRICS}
-        places = [place for place in self._places if not self._has_left(place, now, fresh)]
+        places = [place for place in self.slots if not self._has_left(place, now, fresh)]
         for place in places:
             for labels, reading in self._of_run(place, fresh):
                 families[reading.metric.name].samples.append((labels, reading.value))
-        if fresh or not self._is_over(self._generated, now):
+        if fresh or not self.slots.is_over(self._generated, now):
             for reading in self._others.readings():
                 families[reading.metric.name].samples.append(((OTHER, OTHER, *reading.labels), reading.value))
         dropped = scalar(BY_NAME[PREFIX + "series_dropped_total"], (), self._dropped)
@@ -117,7 +109,7 @@ class SeriesTable:
 
     def _add_run(self, run: Run, accounts: dict[tuple[str, str], RankAccount]) -> set[_Series]:
         """Take a run's ranks: into series of their own, or their growth into ``other``. Returns what was left out."""
-        place = self._places.get(run.key)
+        place = self.slots.get(run.key)
         left_out: set[_Series] = set()
         for index, rank in enumerate(run.ranks):
             label = label_value(rank.name)
@@ -154,10 +146,7 @@ class SeriesTable:
 
     def _has_left(self, place: NamedRun, now: float, fresh: bool) -> bool:
         ended = place.ended if place.ended is not None else None if fresh else self._generated
-        return self._is_over(ended, now)
-
-    def _is_over(self, ended: float | None, at: float) -> bool:
-        return ended is not None and at - ended > self._places.linger_seconds
+        return self.slots.is_over(ended, now)
 
 
 def _alive(readings: Iterable[Reading], *, ended: bool, fresh: bool) -> Iterator[Reading]:

@@ -40,18 +40,22 @@ class RunSlots:
 
     def assign(self, runs: Iterable[Run], at: float) -> None:
         """Take the runs of a report made ``at`` that time (UNIX seconds)."""
-        current = {run.key: run for run in runs if not self._is_over(run.ended, at)}
+        current = {run.key: run for run in runs if not self.is_over(run.ended, at)}
         for key, place in list(self._places.items()):
             run = current.get(key)
             if run is not None:
                 place.run, place.ended = run, run.ended
             elif place.ended is None:
                 place.ended = at  # it vanished: the daemon has ended or lost it
-            if self._is_over(place.ended, at):
+            if self.is_over(place.ended, at):
                 del self._places[key]
         waiting = [run for key, run in current.items() if key not in self._places]
         for run in sorted(waiting, key=lambda run: (run.ended is not None, run.started, run.key)):
             self._seat(run)
+
+    def is_over(self, ended: float | None, at: float) -> bool:
+        """Whether the series of a run that ended then have left."""
+        return ended is not None and at - ended > self.linger_seconds
 
     def _seat(self, run: Run) -> None:
         label = label_value(run.run)
@@ -69,9 +73,6 @@ class RunSlots:
             first = min(ended, key=lambda place: place.ended or 0)
             del self._places[first.run.key]
         self._places[run.key] = NamedRun(label, run, run.ended)
-
-    def _is_over(self, ended: float | None, at: float) -> bool:
-        return ended is not None and at - ended > self.linger_seconds
 
 
 def latest(runs: Iterable[Run]) -> list[Run]:

@@ -45,7 +45,7 @@ def test_they_do_not_come_back_while_the_daemon_still_remembers_the_run() -> Non
 def test_how_long_can_be_changed_while_running() -> None:
     series = SeriesTable(linger_seconds=300)
     series.fold(a_report(a_run("r", a_busy_rank(), ended=NOW)))
-    series.linger_seconds = 10
+    series.slots.linger_seconds = 10
     assert not told_now(series, NOW + 11).all(WALL)
 
 
