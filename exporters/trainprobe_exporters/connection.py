@@ -6,9 +6,8 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TypeVar
 
 import h11
 
@@ -16,7 +15,6 @@ from trainprobe.model.dataclass import dataclass
 from trainprobe_exporters.request import MAX_HEAD_BYTES, BadRequestError, Request, parse_head
 from trainprobe_exporters.routes import Response
 
-_Result = TypeVar("_Result")
 _CHUNK = 64 * 1024  # what one slow reader holds at most
 
 
@@ -60,10 +58,10 @@ class Connection:
         self.is_waiting = True
         begin = b""
         if not self._is_first:
-            begin = await _within(self._limits.idle_seconds, self._reader.readexactly(1))
+            begin = await asyncio.wait_for(self._reader.readexactly(1), self._limits.idle_seconds)
         self._is_first = False
         try:
-            rest = await _within(self._limits.head_seconds, self._reader.readuntil(b"\r\n\r\n"))
+            rest = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), self._limits.head_seconds)
         except asyncio.LimitOverrunError:
             raise BadRequestError(431, f"the request head is larger than {MAX_HEAD_BYTES} bytes") from None
         except asyncio.TimeoutError:
@@ -86,7 +84,7 @@ class Connection:
         status = HTTPStatus(response.status)
         answer = h11.Response(status_code=status, headers=list(told.items()), reason=status.phrase)
         head = self._protocol.send(answer) or b""
-        await _within(self._limits.write_seconds, self._send(head, response.body if with_body else b""))
+        await asyncio.wait_for(self._send(head, response.body if with_body else b""), self._limits.write_seconds)
         if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
             return False
         self._protocol.start_next_cycle()
@@ -98,7 +96,7 @@ class Connection:
             return
         self._writer.close()
         try:
-            await _within(self._limits.write_seconds, self._writer.wait_closed())
+            await asyncio.wait_for(self._writer.wait_closed(), self._limits.write_seconds)
         except (OSError, asyncio.TimeoutError):
             self._writer.transport.abort()
 
@@ -117,7 +115,3 @@ class Connection:
             await self._writer.drain()
             head, self.progressed = b"", time.monotonic()
         self._protocol.send(h11.EndOfMessage())
-
-
-async def _within(seconds: float, action: Awaitable[_Result]) -> _Result:
-    return await asyncio.wait_for(action, seconds)
