@@ -48,16 +48,13 @@ class History:
 
         Of the report's runs, only those stalls are open that are open in the report.
         """
-        found: dict[str, RankStall] = {}
-        for told in self._published_stalls(since):
-            found[told.stall.id] = told
-        reported = {told.stall.id: told for told in _reported(report)}
+        found = {told.stall.id: told for told in self._published_stalls(since)}
         if report is not None:
             runs = {run.key for run in report.runs}
             found = {
                 id_: _settled(told) for id_, told in found.items() if told.stall.end is not None or told.run not in runs
             }
-        found |= reported
+        found |= {told.stall.id: told for told in _reported(report)}
         lasting = [told for told in found.values() if told.stall.end is None or told.stall.end >= since]
         return sorted(lasting, key=lambda told: told.stall.start)[-MAX_STALLS:]
 

@@ -41,11 +41,9 @@ _SECURITY = {
 class Server:
     """Answers on the sockets that it is told to listen on, until it is closed."""
 
-    def __init__(
-        self, answer: Answer, limits: ConnectionLimits | None = None, recognise: Recognise | None = None
-    ) -> None:
+    def __init__(self, answer: Answer, limits: ConnectionLimits | None = None) -> None:
         self.answer = answer
-        self.recognise = recognise
+        self.recognise: Recognise | None = None
         self.tls: ServerTls | None = None  # for connections to come, except those of the unix socket
         self.headers: Mapping[str, str] = {}  # of every response
         self.address = "", 0  # of the latest listening

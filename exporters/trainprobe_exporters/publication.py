@@ -107,16 +107,12 @@ class Publication:
 
 
 def _health(look: SnapshotState) -> Health:
+    """A source that failed degrades, and so does eBPF's absence; what a host does not have (a GPU, say) does not."""
     if look.report is None or look.problem:
         return Health((f"{DAEMON}: {look.problem or 'no report yet'}",))
-    return _health_of(look.report)
-
-
-def _health_of(report: Report) -> Health:
-    """A source that failed degrades, and so does eBPF's absence; what a host does not have (a GPU, say) does not."""
     failed: list[str] = []
     missing: list[str] = []
-    for name, source in report.sources.items():
+    for name, source in look.report.sources.items():
         if source.state != "up":
             remedy = f" ({source.remedy})" if source.remedy else ""
             is_failure = source.state == "error" or name == ESSENTIAL_SOURCE
