@@ -100,7 +100,6 @@ class Database:
                     [(run_name, rank_name, n, entry.cause, entry.time, entry.body) for n, entry in enumerate(entries)],
                 )
             _put(execute, "steps", batch.steps.values())
-            _put(execute, "recent_steps", batch.recent)
 
     # Reading
 
@@ -160,14 +159,6 @@ class Database:
         )
         return tuple(body for (body,) in found.fetchall()[::-1])
 
-    def steps(self, run: str, rank: str, tier: str, since: float = 0.0) -> list[StepsFound]:
-        """Rows of one tier in time order."""
-        return self._connection.execute(
-            "SELECT start, seconds, count, min, max, states FROM steps "
-            "WHERE run = ? AND rank = ? AND tier = ? AND start >= ? ORDER BY start",
-            (run, rank, tier, since),
-        ).fetchall()
-
     def last_steps(self, run: str, rank: str, tier: str) -> StepsFound | None:
         """The row of a tier that began last."""
         found: StepsFound | None = self._connection.execute(
@@ -176,13 +167,6 @@ class Database:
             (run, rank, tier),
         ).fetchone()
         return found
-
-    def recent(self, run: str, rank: str) -> list[str]:
-        """The single steps that are kept, in time order."""
-        found = self._connection.execute(
-            "SELECT rows FROM recent_steps WHERE run = ? AND rank = ? ORDER BY start", (run, rank)
-        )
-        return [rows for (rows,) in found]
 
     # Forgetting
 
@@ -200,12 +184,12 @@ class Database:
                 execute.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             execute.execute("DELETE FROM runs WHERE run = ?", (run,))
 
-    def forget_steps(self, keep: dict[str, float], recent_before: float) -> None:
-        """Delete rows of each tier that began before the time given, and single steps that ended before."""
+    def forget_steps(self, keep: dict[str, float]) -> None:
+        """Delete rows of each tier that began before the time given."""
         with self._transaction() as execute:
             for tier, before in keep.items():
                 execute.execute("DELETE FROM steps WHERE tier = ? AND start < ?", (tier, before))
-            execute.execute('DELETE FROM recent_steps WHERE "end" < ?', (recent_before,))
+            execute.execute("DELETE FROM recent_steps")  # of earlier versions
 
     def forget_stalls(self, before: float) -> None:
         with self._transaction() as execute:

@@ -1,6 +1,6 @@
 """What is written at once, and what is read back. Times are UNIX seconds, ``body`` and the like are others' JSON.
 
-The fields of ``RunRow``, ``RankRow``, ``StallRow``, ``StepsRow`` and ``RecentSteps`` are their tables' columns.
+The fields of ``RunRow``, ``RankRow``, ``StallRow`` and ``StepsRow`` are their tables' columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ RankKey = tuple[str, str]  # run, name of the rank
 Key = TypeVar("Key")
 Row = TypeVar("Row")
 WAITING = 4096  # stalls, and rows of steps, that may wait for a disk
-RECENT_WAITING = 128  # the same for chunks of single steps: each has ten seconds of one rank
 LISTS = ("bottlenecks", "warnings", "checkpoints")
 
 
@@ -70,15 +69,6 @@ class StepsRow:
     states: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecentSteps:
-    run: str
-    rank: str
-    start: float
-    end: float
-    rows: str
-
-
 @dataclass(slots=True)
 class Batch:
     """Changes that belong together: all of them are kept, or none. Later ones of the same key replace earlier ones."""
@@ -89,11 +79,9 @@ class Batch:
     open_stalls: dict[RankKey, tuple[str, ...]] = field(default_factory=dict)  # those that are: others are no stalls
     lists: dict[tuple[str, str, str], tuple[Listed, ...]] = field(default_factory=dict)  # name of the list, run, rank
     steps: dict[tuple[str, str, str, float], StepsRow] = field(default_factory=dict)
-    recent: list[RecentSteps] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        changes = (self.runs, self.ranks, self.stalls, self.open_stalls, self.lists, self.steps, self.recent)
-        return any(changes)
+        return any((self.runs, self.ranks, self.stalls, self.open_stalls, self.lists, self.steps))
 
     def add_steps(self, rows: Iterable[StepsRow]) -> None:
         for row in rows:
@@ -107,7 +95,6 @@ class Batch:
         self.open_stalls |= later.open_stalls
         self.lists |= later.lists
         self.steps = _latest(self.steps | later.steps, WAITING)
-        self.recent = [*self.recent, *later.recent][-RECENT_WAITING:]
 
     def give_up(self, runs: Collection[str]) -> None:
         """Nothing of these is to be written."""
@@ -115,7 +102,6 @@ class Batch:
             setattr(self, name, {key: row for key, row in getattr(self, name).items() if row.run not in runs})
         self.open_stalls = {key: ids for key, ids in self.open_stalls.items() if key[0] not in runs}
         self.lists = {key: entries for key, entries in self.lists.items() if key[1] not in runs}
-        self.recent = [steps for steps in self.recent if steps.run not in runs]
 
 
 def _latest(rows: dict[Key, Row], most: int) -> dict[Key, Row]:

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from trainprobe.store import schema
 from trainprobe.store.database import Database, damaged, move_aside
 from trainprobe.store.records import (
-    RECENT_WAITING,
     WAITING,
     Batch,
     Listed,
     RankRow,
-    RecentSteps,
     RunRow,
     StallRow,
     StepsRow,
@@ -37,7 +35,6 @@ def batch(number: int = 0, *, run: str = RUN, ended: float | None = None, told: 
         made.stalls[name] = StallRow(name, run, "0", NOW + index, NOW + index + 1, 1.0, "checkpoint", "{}" + " " * 500)
     made.lists["warnings", run, "0"] = tuple(Listed("swap", NOW, f'"{n}"') for n in range(number + 1))
     made.add_steps([StepsRow(run, "0", "10s", NOW + 10 * number, 10.0, 200, 0.04, 0.06, "{}")])
-    made.recent.append(RecentSteps(run, "0", NOW + 10 * number, NOW + 10 * number + 10, "[]\n"))
     return made
 
 
@@ -56,7 +53,7 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
     assert len(rank.stalls) == 4
     assert rank.lists["warnings"] == ('"0"', '"1"', '"2"', '"3"')
     assert rank.lists["checkpoints"] == ()
-    assert second.steps(RUN, "0", "10s")[0][2] == 200
+    assert second.last_steps(RUN, "0", "10s") == (NOW + 30, 10.0, 200, 0.04, 0.06, "{}")
     second.close()
 
 
@@ -86,12 +83,9 @@ def test_what_waits_for_a_disk_is_bounded(path: Path) -> None:
     for number in range(6000):
         later = Batch()
         later.stalls[str(number)] = StallRow(str(number), RUN, "0", NOW + number, NOW + number + 1, 1.0, "swap", "")
-        later.recent.append(RecentSteps(RUN, "0", NOW + number, NOW + number + 1, ""))
         held.then(later)
     assert len(held.stalls) == WAITING
     assert list(held.stalls)[-1] == "5999"
-    assert held.recent[-1].start == NOW + 5999
-    assert len(held.recent) == RECENT_WAITING
 
 
 def test_an_open_stall_that_was_none_after_all_leaves(path: Path) -> None:
@@ -113,7 +107,7 @@ def test_a_batch_is_kept_whole_or_not_at_all(path: Path) -> None:
     database = Database(path)
     database.write(batch(1))
     wrong = batch(2)
-    wrong.recent.append(RecentSteps(RUN, "0", NOW, NOW, None))  # type: ignore[arg-type]
+    wrong.add_steps([StepsRow(RUN, "0", "10s", NOW, 10.0, 200, 0.04, 0.06, None)])  # type: ignore[arg-type]
     with pytest.raises(sqlite3.IntegrityError):
         database.write(wrong)
     assert len(database.ranks(RUN)[0].stalls) == 2
@@ -239,11 +233,10 @@ def test_what_is_old_is_forgotten_and_its_room_comes_back(path: Path) -> None:
     database.give_back()
     size = path.stat().st_size
     assert len(database.forget_runs(NOW + 15)) == 15
-    database.forget_steps({"10s": NOW + 1e6}, NOW + 1e6)
+    database.forget_steps({"10s": NOW + 1e6})
     database.forget_stalls(NOW + 1e6)
     database.give_back()
     assert len(database.runs()) == 5
-    assert database.steps("r-00000013", "0", "10s") == []
-    assert database.recent("r-00000013", "0") == []
+    assert database.last_steps("r-00000013", "0", "10s") is None
     assert path.stat().st_size < size / 3
     database.close()

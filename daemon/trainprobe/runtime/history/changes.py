@@ -16,7 +16,7 @@ from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank, Report, Run, has_ended
 from trainprobe.model.steprow import TIERS, RankSteps, StepRow, Tier
-from trainprobe.store.records import Batch, Listed, RankKey, RankRow, RecentSteps, RunRow, StallRow, StepsRow
+from trainprobe.store.records import Batch, Listed, RankKey, RankRow, RunRow, StallRow, StepsRow
 from trainprobe.wire import codec
 from trainprobe.wire import history as wire
 
@@ -74,7 +74,6 @@ class _Rank:
     open: tuple[str, ...] = ()
     lists: dict[str, list[Any]] = field(default_factory=dict)
     tiers: TierRows = field(default_factory=TierRows)
-    recent: list[RecentSteps] = field(default_factory=list)  # not in the database yet
 
 
 class Changes:
@@ -129,20 +128,13 @@ class Changes:
             if rows:
                 text = "".join(map(wire.step_line, rows))
                 changed.lines.append((_stem(told.run, told.rank, tier), wire.STEPS, text))
-                if tier is FINEST:
-                    rank.recent.append(RecentSteps(told.run, told.rank, rows[0].start, rows[-1].end, text))
-                else:
+                if tier is not FINEST:
                     changed.batch.add_steps(_steps_row(told.run, told.rank, tier.name, row) for row in rows)
 
     def _flush_steps(self, run: str, name: str, rank: _Rank, changed: Changed, *, last: bool) -> None:
-        batch = changed.batch
-        if rank.recent:
-            text = "".join(steps.rows for steps in rank.recent)
-            batch.recent.append(RecentSteps(run, name, rank.recent[0].start, rank.recent[-1].end, text))
-            rank.recent = []
         for tier, row in zip(COARSER, rank.tiers.open()[1:]):
             if row is not None:
-                batch.add_steps([_steps_row(run, name, tier.name, row)])
+                changed.batch.add_steps([_steps_row(run, name, tier.name, row)])
                 if last:  # should another process go on with the row, it is told again and counts instead
                     changed.lines.append((_stem(run, name, tier), wire.STEPS, wire.step_line(row)))
 

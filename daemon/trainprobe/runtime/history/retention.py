@@ -40,7 +40,7 @@ def by_age(database: Database, files: HistoryFiles, retention: Retention, now: f
     database.forget_runs(before)
     database.forget_stalls(before)
     kept = {tier.name: now - (tier.keep if tier.keep is not None else retention.days * DAY) for tier in TIERS}
-    database.forget_steps(kept, kept[TIERS[0].name])
+    database.forget_steps(kept)
     known = {run for run, *_ in database.run_names()}
     for run in files.runs():
         if run in known:
