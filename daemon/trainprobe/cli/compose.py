@@ -17,7 +17,6 @@ from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import template
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime.discovery.lock_filtered_kernel import Unclaimed
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.targets import Targets
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
@@ -63,7 +62,7 @@ def assemble(
     rules = TargetRules(
         config.targets.include, dataclasses.replace(exclude, commands=(*exclude.commands, *OWN_COMMANDS))
     )
-    targets = Targets(Unclaimed(probes, claims) if claims else probes, auto=auto, rules=rules, proc=proc)
+    targets = Targets(probes, auto=auto, rules=rules, proc=proc, claims=claims)
     core = Pipeline(policy(config), host())
     stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path, proc)
     if lacking := probes.missing():

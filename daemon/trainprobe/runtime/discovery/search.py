@@ -20,6 +20,7 @@ from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
 from trainprobe.runtime.discovery.rules import TargetRules, matches
+from trainprobe.runtime.discovery.watch_locks import WatchLocks
 
 SCAN_NS = 60 * NS
 ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
@@ -55,6 +56,7 @@ class Search:
         table: Table,
         rules: TargetRules,
         auto: bool,
+        claims: WatchLocks | None,
         tell: Callable[[WatchedProcess, ProcessEvent], None],
     ) -> None:
         self._tell = tell
@@ -63,6 +65,7 @@ class Search:
         self._table = table
         self._rules = rules
         self._auto = auto
+        self._claims = claims
         self._markings = Markings()
         self._marked: tuple[int, set[Inode]] = (-1, set())  # libraries that have their marks, as of then
         self._polls = Polls()
@@ -199,6 +202,8 @@ class Search:
         ``always``: take it in even when the kernel side refuses; its run exists, with what /proc tells.
         """
         if not always and not self._table.shares.another_process(_uid(self._proc, pid), now):
+            return None
+        if self._claims is not None and self._claims.covers(pid):
             return None
         try:
             self._kernel.watch(pid)

@@ -46,6 +46,7 @@ from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
 from trainprobe.runtime.discovery.search import Search, WatchableKernel
 from trainprobe.runtime.discovery.user_shares import UserShares
+from trainprobe.runtime.discovery.watch_locks import WatchLocks
 from trainprobe.text.saying import SaidError, saying
 
 __all__ = ["NoSuchTraining", "TargetRules", "Targets", "WatchableKernel", "Watched"]
@@ -75,14 +76,16 @@ class Targets:
         auto: bool,
         rules: TargetRules | None = None,
         proc: Proc | None = None,
+        claims: WatchLocks | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """``claims``: by others, whose processes are left alone."""
         self._kernel = probes
         self._proc = proc or Proc()
         self._clock = clock
         self._table = Table(UserShares(self._proc.owners.of))
         self._out: list[Event] = []
-        self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, self._deliver)
+        self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, claims, self._deliver)
         self._launches = Launches(self._proc, os.getpid())
         self._runs = Runs(self._proc, self._table, self._launches, lambda event: self._out.append(event))
         self.attempted = self._runs.attempted

@@ -34,6 +34,7 @@ from trainprobe.runtime.discovery.process_table import EVENTS_OF_ONE
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import NO_LIBRARY
 from trainprobe.runtime.discovery.targets import NoSuchTraining, Targets
+from trainprobe.runtime.discovery.watch_locks import WatchLock, WatchLocks
 
 SPAWN = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork")
 FORKSERVER = ("python", "-c", "from multiprocessing.forkserver import main; main()")
@@ -91,17 +92,20 @@ class FakeKernel:
 class World:
     """A host whose clock the test moves."""
 
-    def __init__(self, root: Path, *, auto: bool = False, rules: TargetRules | None = None) -> None:
+    def __init__(
+        self, root: Path, *, auto: bool = False, rules: TargetRules | None = None, claims: WatchLocks | None = None
+    ) -> None:
         self.fake = FakeProc(root)
         self.now = 1000 * NS
-        self.auto, self.rules = auto, rules
+        self.auto, self.rules, self.claims = auto, rules, claims
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Another process of ours, on the same host."""
         self.kernel = FakeKernel()
         self.targets = Targets(
-            self.kernel, auto=self.auto, rules=self.rules, proc=self.fake.proc, clock=lambda: self.now
+            self.kernel, auto=self.auto, rules=self.rules, proc=self.fake.proc, claims=self.claims,
+            clock=lambda: self.now,
         )  # fmt: skip
 
     def step(self, *events: object, after: float = 0.0) -> list[Event]:
@@ -593,6 +597,16 @@ def test_excluded_processes_are_left_alone(tmp_path: Path) -> None:
     world.fake.add(53, libtorch=True)
     world.wait(5)
     assert world.kernel.watched == [53]
+
+
+def test_what_another_one_has_claimed_is_left_alone(tmp_path: Path) -> None:
+    claim = WatchLock(49, tmp_path / "run")
+    world = World(tmp_path / "proc", auto=True, claims=WatchLocks({50: 49}.get, tmp_path / "run"))
+    world.fake.add(50, libtorch=True)
+    world.fake.add(53, libtorch=True)
+    world.wait(5)
+    assert world.kernel.watched == [53]
+    claim.release()
 
 
 def test_included_processes_are_runs_before_they_step(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from trainprobe.runtime.discovery.lock_filtered_kernel import ClaimedError, Unclaimed
 from trainprobe.runtime.discovery.watch_locks import WatchLock, WatchLocks
 
 PARENTS = {30: 20, 20: 10, 10: 1, 1: 0}
@@ -72,30 +71,3 @@ def test_what_others_put_there_is_no_claim(directory: Path, claims: WatchLocks) 
 
 def test_without_a_directory_there_are_no_claims(claims: WatchLocks) -> None:
     assert not claims.covers(20)
-
-
-class Kernel:
-    """Remembers what it was told to watch."""
-
-    def __init__(self) -> None:
-        self.watched: list[int] = []
-
-    def watch(self, pid: int) -> None:
-        self.watched.append(pid)
-
-    def unwatch(self, pid: int) -> None:
-        self.watched.remove(pid)
-
-    def attach_marks(self, pid: int, path: str, start: int, end: int) -> object:
-        return (pid, path, start, end)
-
-
-def test_the_daemon_leaves_alone_what_is_claimed(directory: Path, claims: WatchLocks) -> None:
-    kernel = Kernel()
-    seen = Unclaimed(kernel, claims)  # type: ignore[arg-type]
-    claim = WatchLock(20, directory)
-    with pytest.raises(ClaimedError):
-        seen.watch(30)
-    seen.watch(10)
-    assert kernel.watched == [10]
-    claim.release()
