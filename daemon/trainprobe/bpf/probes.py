@@ -94,7 +94,7 @@ class Probes:
     # ---- watching ----
 
     def watch(self, pid: int) -> None:
-        """This process, its threads and all its descendants, from now on; again does no harm."""
+        """This process, its threads and all its descendants, from now on; again does no harm. Raises OSError."""
         self._attachments.resume()
         self._watching.watch(pid)
 
@@ -103,7 +103,10 @@ class Probes:
         self._watching.unwatch(pid)
 
     def attach_marks(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
-        """Attach the step marks to the libtorch that the process maps from start to end; None: not yet, ask again."""
+        """Attach the step marks to the libtorch that the process maps from start to end; None: not yet, ask again.
+
+        Raises OSError; where it is one of PASSING, ask again with the library's mapping as it is then.
+        """
         attached = self._marks.attach(pid, path, start, end)
         if attached is not None:
             if any(attached.found.values()):

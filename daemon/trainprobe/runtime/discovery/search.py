@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection
 
-from trainprobe.bpf.attach.library_readers import PASSING, MarksAttached
+from trainprobe.bpf.attach.library_readers import PASSING
+from trainprobe.bpf.probes import Probes
 from trainprobe.collect.cgroup_path import parse_cgroups
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
 from trainprobe.collect.pool import NOBODY
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
-from trainprobe.model.event import NO_FUNCTIONS, NOT_PUT, FileEvent, ProcessEvent, ProcessEventKind
+from trainprobe.model.event import NO_FUNCTIONS, NOT_PUT, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
@@ -30,28 +30,12 @@ TOGETHER = 16  # processes that are asked for in one request
 Inode = tuple[tuple[int, int], int]
 
 
-class WatchableKernel(Protocol):
-    """What is needed of ``trainprobe.bpf.probes.Probes``. Each may raise OSError when the process is gone.
-
-    ``attach_marks`` gives None while the library is being read: it is asked again. So it is when it raises one of
-    PASSING, with the library's mapping as it is then. ``clock_by_gpu``: nothing marks the
-    steps of this process, unless its calls of CUDA do; asked again as it grows older. ``ended``: of one whose end the
-    kernel could not tell, what is left to say of its files.
-    """
-
-    def watch(self, pid: int, /) -> None: ...
-    def unwatch(self, pid: int, /) -> None: ...
-    def ended(self, pid: int, at_ns: int, /) -> Sequence[FileEvent]: ...
-    def attach_marks(self, pid: int, path: str, start: int, end: int, /) -> MarksAttached | None: ...
-    def clock_by_gpu(self, pid: int, /) -> None: ...
-
-
 class Search:
     """Looks at maps when they are due, and fills the table with what is watched."""
 
     def __init__(
         self,
-        kernel: WatchableKernel,
+        kernel: Probes,
         proc: Proc,
         table: Table,
         rules: TargetRules,

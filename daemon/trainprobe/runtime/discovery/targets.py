@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from trainprobe.bpf.probes import Probes
 from trainprobe.bpf.read.decode import Candidate
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import find_library, uses_cuda
@@ -44,12 +45,10 @@ from trainprobe.runtime.discovery.launch import Launches
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
-from trainprobe.runtime.discovery.search import Search, WatchableKernel
+from trainprobe.runtime.discovery.search import Search
 from trainprobe.runtime.discovery.user_shares import UserShares
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 from trainprobe.text.saying import SaidError, saying
-
-__all__ = ["NoSuchTraining", "TargetRules", "Targets", "WatchableKernel", "Watched"]
 
 STEPPING = (RowKind.DRIVER, RowKind.OPTIMIZER, RowKind.BACKWARD)
 SWEEP_NS = 10 * NS
@@ -71,7 +70,7 @@ class Targets:
 
     def __init__(
         self,
-        probes: WatchableKernel,
+        probes: Probes,
         *,
         auto: bool,
         rules: TargetRules | None = None,
