@@ -20,10 +20,9 @@ from trainprobe.pipeline import Pipeline
 from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.targets import Targets
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
-from trainprobe.runtime.interfaces import Parts
 from trainprobe.runtime.loop import clock
 from trainprobe.runtime.loop.budget import CostBudget
-from trainprobe.runtime.observer import Observer, Outlets
+from trainprobe.runtime.observer import Observer, Outlets, Parts
 from trainprobe.runtime.sampling.samplers import Collectors
 from trainprobe.runtime.session import privileges
 

@@ -12,8 +12,10 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from trainprobe.bpf.probes import Probes
 from trainprobe.collect import cost
-from trainprobe.collect.source import Reason, Unavailable
+from trainprobe.collect.pystack import PyStack
+from trainprobe.collect.source import Reason, Sources, Unavailable
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind, RankSeen, RunEnded, ThreadSample
 from trainprobe.model.frame import Frame, FrameSamples
@@ -21,12 +23,14 @@ from trainprobe.model.message import template
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.report import Report, Source
 from trainprobe.model.sample import CostSample, HostSample, Inspection, RivalSample
-from trainprobe.pipeline import Wants
-from trainprobe.runtime.interfaces import Parts
+from trainprobe.pipeline import Pipeline, Wants
+from trainprobe.runtime.discovery.targets import Targets
 from trainprobe.runtime.loop.budget import CostBudget, Shed
+from trainprobe.runtime.loop.clock import Clock
 from trainprobe.runtime.loop.guard import Guard
 from trainprobe.runtime.sampling import unanswered
 from trainprobe.runtime.sampling.deferred_events import DeferredEvents
+from trainprobe.runtime.sampling.samplers import Collectors
 from trainprobe.runtime.schedule import CALM_NS, LONGEST_REPORT_NS, REPORT_NS, TICK_NS, ReportSchedule, Schedule
 
 NOTHING: Sequence[Any] = ()
@@ -47,6 +51,19 @@ def _urgent(event: Event) -> bool:
         badly = event.code != 0 or event.signal is not None
         return event.kind is ProcessEventKind.OOM or (event.kind is ProcessEventKind.EXIT and badly)
     return isinstance(event, (RankSeen, CallFailed, RunEnded))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What ``Observer`` is built from: one object for each of its sources, and the core."""
+
+    kernel: Probes
+    targets: Targets
+    sampler: Collectors
+    stacks: PyStack
+    core: Pipeline
+    sources: Sources
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,8 @@ from trainprobe.model.moment import NS
 from trainprobe.model.report import Report
 from trainprobe.model.sample import CountSample, GpuHolder, GpuSample, SourceStatus
 from trainprobe.model.step_deadline import Armed, DriverProgress
-from trainprobe.runtime.interfaces import Parts
 from trainprobe.runtime.loop.budget import CostBudget
-from trainprobe.runtime.observer import Observer, Outlets
+from trainprobe.runtime.observer import Observer, Outlets, Parts
 from trainprobe.runtime.schedule import (
     CALM_NS,
     CALM_TICK_NS,

@@ -15,8 +15,7 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.step_deadline import Armed
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime.interfaces import Parts
-from trainprobe.runtime.observer import Observer, Outlets
+from trainprobe.runtime.observer import Observer, Outlets, Parts
 from trainprobe.runtime.schedule import DETAIL_NS
 
 SETTLED = 3 * 60  # seconds
