@@ -17,7 +17,6 @@ from trainprobe.config.schema import DaemonConfig
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import template
 from trainprobe.pipeline import Pipeline
-from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.targets import Targets
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 from trainprobe.runtime.loop import clock
@@ -58,10 +57,9 @@ def assemble(
     proc, sources = proc or Proc(), Sources()
     probes = Probes.start(proc, auto=auto, begun=compiling)
     exclude = config.targets.exclude
-    rules = TargetRules(
-        config.targets.include, dataclasses.replace(exclude, commands=(*exclude.commands, *OWN_COMMANDS))
-    )
-    targets = Targets(probes, auto=auto, rules=rules, proc=proc, claims=claims)
+    exclude = dataclasses.replace(exclude, commands=(*exclude.commands, *OWN_COMMANDS))
+    wanted = dataclasses.replace(config.targets, auto=auto, exclude=exclude)
+    targets = Targets(probes, wanted, proc=proc, claims=claims)
     core = Pipeline(policy(config), host())
     stacks = PyStack(config.python_stack.enabled and config.privacy.stacks, config.python_stack.path, proc)
     if lacking := probes.missing():

@@ -17,7 +17,7 @@ from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.loader import Compiling
 from trainprobe.cli import FAILED, FORBIDDEN, OK, WRONG, Refusal, configuration, loaded
 from trainprobe.config.parse import ConfigError
-from trainprobe.config.schema import Matches, TargetsConfig
+from trainprobe.config.schema import TargetsConfig
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.session import privileges
 from trainprobe.text.saying import saying, word
@@ -57,7 +57,7 @@ def act(args: argparse.Namespace) -> int:
 
 def hears_of_others(targets: TargetsConfig) -> bool:
     """Whether the kernel should tell of processes that are not watched: some of them may have to be."""
-    return targets.auto or targets.include != Matches()
+    return bool(targets.auto or targets.include)
 
 
 def _state_directory() -> Path:

@@ -42,6 +42,9 @@ class Matches:
     uids: tuple[int, ...] = key((), "numbers of the users that own the process", minimum=0)
     cgroups: tuple[str, ...] = key((), "shell patterns for the cgroup path, as in /proc/PID/cgroup")
 
+    def __bool__(self) -> bool:
+        return bool(self.commands or self.uids or self.cgroups)
+
 
 @dataclass(frozen=True, slots=True)
 class TargetsConfig:

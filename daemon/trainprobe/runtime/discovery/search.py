@@ -14,12 +14,13 @@ from trainprobe.collect.command import ProgramKind, python_like, redact, underst
 from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
 from trainprobe.collect.pool import NOBODY
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
+from trainprobe.config.schema import TargetsConfig
 from trainprobe.model.event import NO_FUNCTIONS, NOT_PUT, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
-from trainprobe.runtime.discovery.rules import TargetRules, matches
+from trainprobe.runtime.discovery.rules import matches
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 
 SCAN_NS = 60 * NS
@@ -38,8 +39,7 @@ class Search:
         kernel: Probes,
         proc: Proc,
         table: Table,
-        rules: TargetRules,
-        auto: bool,
+        config: TargetsConfig,
         claims: WatchLocks | None,
         tell: Callable[[WatchedProcess, ProcessEvent], None],
     ) -> None:
@@ -47,15 +47,14 @@ class Search:
         self._kernel = kernel
         self._proc = proc
         self._table = table
-        self._rules = rules
-        self._auto = auto
+        self._config = config
         self._claims = claims
         self._markings = Markings()
         self._marked: tuple[int, set[Inode]] = (-1, set())  # libraries that have their marks, as of then
         self._polls = Polls()
         self._known: set[int] = set()  # pids of the last scan
         self._gpu_users: set[int] = set()  # those that were looked at
-        self._scan_ns: int | None = None if auto or rules.includes else 1 << 63
+        self._scan_ns: int | None = None if config.auto or config.include else 1 << 63
 
     def due_ns(self, now: int) -> int | None:
         """When ``look`` has something to do."""
@@ -106,7 +105,7 @@ class Search:
 
     def gpu_users(self, pids: Collection[int], now: int) -> list[WatchedProcess]:
         """Pythons without libtorch among the processes that hold a GPU's memory, newly watched."""
-        if not self._auto:
+        if not self._config.auto:
             return []
         new = set(pids) - self._gpu_users
         self._gpu_users = set(pids)
@@ -150,11 +149,11 @@ class Search:
             if not self.is_marking(process.pid):
                 marked.append(process)
             return True
-        if poll.ticks is None and self._rules.includes and self._included(poll.pid):
+        if poll.ticks is None and self._config.include and self._included(poll.pid):
             if (process := self.watch(poll.pid, now, attached=age > NS)) is not None:
                 included.append(process)
             return True
-        if not self._auto:
+        if not self._config.auto:
             return True
         if age < NS and not python_like(stat.comm):
             return False
@@ -165,15 +164,15 @@ class Search:
         if mapped is None or find_library(mapped) is None:
             poll.used = used if mapped else None
             return False
-        if not (self._rules.excludes and self._excluded(poll.pid)):
+        if not self._excluded(poll.pid):
             self.watch(poll.pid, now, attached=age > ATTACHED_NS)
         return True
 
     def _included(self, pid: int) -> bool:
-        return not self._excluded(pid) and matches(self._rules.include, *self._described(pid))
+        return not self._excluded(pid) and matches(self._config.include, *self._described(pid))
 
     def _excluded(self, pid: int) -> bool:
-        return self._rules.excludes and matches(self._rules.exclude, *self._described(pid))
+        return bool(self._config.exclude) and matches(self._config.exclude, *self._described(pid))
 
     def _described(self, pid: int) -> tuple[tuple[str, ...], int | None, tuple[str, ...]]:
         status = self._proc.status(pid)

@@ -21,6 +21,7 @@ from trainprobe.collect.orphans import WORKER_COMM
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, exists
 from trainprobe.collect.source import Reason
 from trainprobe.collect.watched import Watched
+from trainprobe.config.schema import TargetsConfig
 from trainprobe.model.cells import RowKind
 from trainprobe.model.event import (
     CallFailed,
@@ -43,7 +44,6 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.model.resume_state import ResumedJob, ResumedRun
 from trainprobe.runtime.discovery.launch import Launches
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
-from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import Runs
 from trainprobe.runtime.discovery.search import Search
 from trainprobe.runtime.discovery.user_shares import UserShares
@@ -71,9 +71,8 @@ class Targets:
     def __init__(
         self,
         probes: Probes,
+        config: TargetsConfig,
         *,
-        auto: bool,
-        rules: TargetRules | None = None,
         proc: Proc | None = None,
         claims: WatchLocks | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
@@ -84,7 +83,7 @@ class Targets:
         self._clock = clock
         self._table = Table(UserShares(self._proc.owners.of))
         self._out: list[Event] = []
-        self._search = Search(probes, self._proc, self._table, rules or TargetRules(), auto, claims, self._deliver)
+        self._search = Search(probes, self._proc, self._table, config, claims, self._deliver)
         self._launches = Launches(self._proc, os.getpid())
         self._runs = Runs(self._proc, self._table, self._launches, lambda event: self._out.append(event))
         self.attempted = self._runs.attempted

@@ -12,9 +12,9 @@ from tests.unit.runtime.discovery.test_targets import FakeKernel
 from trainprobe.collect.command import understand
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.procfs import Proc
+from trainprobe.config.schema import TargetsConfig
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
-from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.search import Search
 
 
@@ -39,7 +39,7 @@ def test_libraries_that_wait_for_marks_are_compared_with_each_process_once_in_a_
 ) -> None:
     proc: Proc = FakeProc(tmp_path).proc
     table, kernel = CountingTable(), FakeKernel(marks=None)
-    search = Search(kernel, proc, table, TargetRules(), False, None, lambda process, event: None)
+    search = Search(kernel, proc, table, TargetsConfig(auto=False), None, lambda process, event: None)
     for pid in range(1, processes + 1):
         search.mark(add(table, pid), Mapping(1, 2, (0, 1), pid, f"/{pid}/libtorch_cpu.so"), NS)
     table.looked_at = 0

@@ -14,7 +14,7 @@ from tests.unit.collect.fake_proc import LIBTORCH, FakeProc, maps_line
 from trainprobe.collect.command import REDACTED
 from trainprobe.collect.pool import Read
 from trainprobe.collect.watched import Watched
-from trainprobe.config.schema import Matches
+from trainprobe.config.schema import Matches, TargetsConfig
 from trainprobe.model.cells import Region, RowKind
 from trainprobe.model.event import (
     Event,
@@ -31,7 +31,6 @@ from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.discovery import identity, runs, user_shares
 from trainprobe.runtime.discovery.event_room import BUFFER, PART
 from trainprobe.runtime.discovery.process_table import EVENTS_OF_ONE
-from trainprobe.runtime.discovery.rules import TargetRules
 from trainprobe.runtime.discovery.runs import NO_LIBRARY
 from trainprobe.runtime.discovery.targets import NoSuchTraining, Targets
 from trainprobe.runtime.discovery.watch_locks import WatchLock, WatchLocks
@@ -89,23 +88,23 @@ class FakeKernel:
         self.clocked.append(pid)
 
 
+NONE_BY_ITSELF = TargetsConfig(auto=False)
+
+
 class World:
     """A host whose clock the test moves."""
 
-    def __init__(
-        self, root: Path, *, auto: bool = False, rules: TargetRules | None = None, claims: WatchLocks | None = None
-    ) -> None:
+    def __init__(self, root: Path, config: TargetsConfig = NONE_BY_ITSELF, *, claims: WatchLocks | None = None) -> None:
         self.fake = FakeProc(root)
         self.now = 1000 * NS
-        self.auto, self.rules, self.claims = auto, rules, claims
+        self.config, self.claims = config, claims
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Another process of ours, on the same host."""
         self.kernel = FakeKernel()
         self.targets = Targets(
-            self.kernel, auto=self.auto, rules=self.rules, proc=self.fake.proc, claims=self.claims,
-            clock=lambda: self.now,
+            self.kernel, self.config, proc=self.fake.proc, claims=self.claims, clock=lambda: self.now
         )  # fmt: skip
 
     def step(self, *events: object, after: float = 0.0) -> list[Event]:
@@ -163,7 +162,7 @@ def run(tmp_path: Path) -> World:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> World:
-    world = World(tmp_path, auto=True)
+    world = World(tmp_path, TargetsConfig())
     world.step()
     return world
 
@@ -568,7 +567,7 @@ def test_a_late_import_is_found_by_the_schedule_or_by_a_mark(daemon: World) -> N
 
 
 def test_processes_that_ran_before_are_attached_to(tmp_path: Path) -> None:
-    world = World(tmp_path, auto=True)
+    world = World(tmp_path, TargetsConfig())
     world.fake.add(40, ("bash",), comm="bash")
     world.fake.add(50, libtorch=True)
     world.fake.add(49, ppid=50, comm="pt_data_worker", libtorch=True, ticks=501)
@@ -589,8 +588,8 @@ def test_a_child_of_a_stranger_that_never_exec_s_is_found_by_the_next_scan(daemo
 
 
 def test_excluded_processes_are_left_alone(tmp_path: Path) -> None:
-    rules = TargetRules(exclude=Matches(commands=("*secret.py*",), uids=(77,), cgroups=("*/private.slice/*",)))
-    world = World(tmp_path, auto=True, rules=rules)
+    exclude = Matches(commands=("*secret.py*",), uids=(77,), cgroups=("*/private.slice/*",))
+    world = World(tmp_path, TargetsConfig(exclude=exclude))
     world.fake.add(50, ("python", "secret.py"), libtorch=True)
     world.fake.add(51, libtorch=True, uid=77)
     world.fake.add(52, libtorch=True, cgroup="0::/private.slice/x\n")
@@ -601,7 +600,7 @@ def test_excluded_processes_are_left_alone(tmp_path: Path) -> None:
 
 def test_what_another_one_has_claimed_is_left_alone(tmp_path: Path) -> None:
     claim = WatchLock(49, tmp_path / "run")
-    world = World(tmp_path / "proc", auto=True, claims=WatchLocks({50: 49}.get, tmp_path / "run"))
+    world = World(tmp_path / "proc", TargetsConfig(), claims=WatchLocks({50: 49}.get, tmp_path / "run"))
     world.fake.add(50, libtorch=True)
     world.fake.add(53, libtorch=True)
     world.wait(5)
@@ -610,8 +609,8 @@ def test_what_another_one_has_claimed_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_included_processes_are_runs_before_they_step(tmp_path: Path) -> None:
-    rules = TargetRules(include=Matches(commands=("*train*",)), exclude=Matches(uids=(77,)))
-    world = World(tmp_path, auto=False, rules=rules)
+    config = TargetsConfig(auto=False, include=Matches(commands=("*train*",)), exclude=Matches(uids=(77,)))
+    world = World(tmp_path, config)
     world.step()
     for pid, command, uid in ((50, "train.py", 0), (51, "other.py", 0), (52, "train.py", 77)):
         world.fake.add(pid, ("python", command), uid=uid, libtorch=True, ticks=world.now // 10_000_000)
@@ -623,7 +622,7 @@ def test_included_processes_are_runs_before_they_step(tmp_path: Path) -> None:
 
 
 def test_a_python_that_holds_a_gpu_without_libtorch_is_a_run(tmp_path: Path) -> None:
-    world = World(tmp_path, auto=True, rules=TargetRules(exclude=Matches(uids=(77,))))
+    world = World(tmp_path, TargetsConfig(exclude=Matches(uids=(77,))))
     world.wait(1)
     world.fake.add(50, ("python", "jax_train.py"))
     world.fake.add(51, ("python", "train.py"), libtorch=True)  # a run when it steps
@@ -638,7 +637,7 @@ def test_a_python_that_holds_a_gpu_without_libtorch_is_a_run(tmp_path: Path) -> 
 
 
 def test_who_holds_a_gpu_is_no_reason_where_nothing_is_to_be_found(tmp_path: Path) -> None:
-    world = World(tmp_path, auto=False)
+    world = World(tmp_path)
     world.fake.add(50, ("python", "jax_train.py"))
     world.targets.gpu_users(Moment(world.now, world.now), {50})
     assert (world.kernel.watched, world.step()) == ([], [])
@@ -1119,7 +1118,7 @@ def test_processes_are_asked_for_together_and_maps_only_of_those_that_did_someth
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a host that starts Pythons all the time these requests were half of what the daemon took."""
-    world = World(tmp_path, auto=True)
+    world = World(tmp_path, TargetsConfig())
     world.step()
     for pid in range(500, 510):
         world.fake.add(pid, ("python", "tool.py"), ticks=world.now // 10_000_000)

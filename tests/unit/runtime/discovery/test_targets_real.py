@@ -17,6 +17,7 @@ import pytest
 
 from tests.unit.runtime.discovery.test_targets import Candidate, FakeKernel, ended, kinds, seen, started
 from trainprobe.collect.procfs import Proc
+from trainprobe.config.schema import TargetsConfig
 from trainprobe.model.cells import Region, RowKind
 from trainprobe.model.event import MarkRow, ProcessEvent, ProcessEventKind, RankSeen
 from trainprobe.model.moment import NS, Moment
@@ -76,7 +77,7 @@ def row(pid: int) -> MarkRow:
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_every_start_method(library: Path, method: str) -> None:
     kernel = FakeKernel()
-    targets = Targets(kernel, auto=False)
+    targets = Targets(kernel, TargetsConfig(auto=False))
     with training(library, method) as (pid, children):
         end = time.monotonic() + 10
         while len(list(Proc().descendants(pid))) < (2 if method == "fork" else 3) and time.monotonic() < end:
@@ -98,7 +99,7 @@ def test_workers_of_every_start_method(library: Path, method: str) -> None:
 
 def test_a_training_is_found_by_its_exec(library: Path) -> None:
     kernel = FakeKernel()
-    targets = Targets(kernel, auto=True)
+    targets = Targets(kernel, TargetsConfig())
     targets.step(now(), [])
     with training(library, "none") as (pid, _):
         assert targets.step(now(), [Candidate(time.monotonic_ns(), pid)]) == []
@@ -117,7 +118,7 @@ def test_a_training_is_found_by_its_exec(library: Path) -> None:
 
 def test_a_training_that_runs_already_is_found_by_the_first_scan(library: Path) -> None:
     kernel = FakeKernel()
-    targets = Targets(kernel, auto=True)
+    targets = Targets(kernel, TargetsConfig())
     with training(library, "none") as (pid, _):
         end = time.monotonic() + 10
         while pid not in kernel.watched and time.monotonic() < end:
@@ -129,7 +130,7 @@ def test_a_training_that_runs_already_is_found_by_the_first_scan(library: Path) 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare")
 def test_a_training_in_another_pid_namespace(library: Path) -> None:
     kernel = FakeKernel()
-    targets = Targets(kernel, auto=False)
+    targets = Targets(kernel, TargetsConfig(auto=False))
     with training(library, "none", "unshare", "--pid", "--fork", "--mount-proc", "--kill-child") as (outer, _):
         targets.attach(outer)
         (inner,) = Proc().children(outer)
