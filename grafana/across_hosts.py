@@ -10,15 +10,7 @@ from typing import Any
 
 from grafana import thresholds
 from grafana.causes import CAUSE_COLOURS
-from grafana.dashboard import (
-    HOSTS_UID,
-    LIVE_PAGE_OF_ROW,
-    MEMORY_UID,
-    STALLS_UID,
-    dashboard_of,
-    link_to_host,
-    link_to_run,
-)
+from grafana.dashboard import HOST_COLUMN, HOSTS_UID, RUN_COLUMN, dashboard_of
 from grafana.layout import Line, Section
 from grafana.lines import RATE
 from grafana.panels import SHARE, Column, Q, lanes, table_of, time_series
@@ -51,10 +43,8 @@ def _late(scope: Scope) -> Line:
             "Late: how much more the others wait than this rank, or how much more it loses by itself. A click on a"
             " run opens its stalls, one on a host its memory and limits.",
             {
-                "run": Column("run", link=("Training stalls of this run", link_to_run(STALLS_UID))),
-                "instance": Column(
-                    "instance", link=("Memory and limits", link_to_host(MEMORY_UID)), also=LIVE_PAGE_OF_ROW
-                ),
+                "run": RUN_COLUMN,
+                "instance": HOST_COLUMN,
                 "rank": Column("rank"),
                 "cause": Column("Its cause"),
             },

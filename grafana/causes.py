@@ -9,7 +9,6 @@ from trainprobe.causes.groups import Group
 from trainprobe.causes.registry import SPECS
 from trainprobe.model.cause import LOST, Cause, Kind, Phase, State
 
-MAX_TOGGLES = 12
 _SHADES = (0.0, 0.3, 0.6, 0.15, 0.45, 0.75)
 """Of white in a group's colour, from its first cause on: one that comes behind leaves the others' colours alone."""
 

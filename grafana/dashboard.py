@@ -11,6 +11,7 @@ from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, Dashboa
 from grafana.annotations import of_grafana, toggles
 from grafana.causes import SHOWN
 from grafana.layout import Section, placed
+from grafana.panels import Column
 from grafana.queries import Queries
 from grafana.variables import variables
 
@@ -27,19 +28,16 @@ LIVE_PAGE_MEANING = (
     "Choose one host first. Its exporter must listen on more than 127.0.0.1 (`listen:` in exporter.yaml) to be reached;"
     " `trainprobe page` there has the token"
 )
-LIVE_PAGE_OF_ROW = ("Live page, if its exporter listens beyond 127.0.0.1", "http://${__data.fields.instance}/")
 ALERTS = "/alerting/list?search=Train"
 _KEEP = "${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
-
-
-def link_to_run(uid: str) -> str:
-    """The dashboard of the run in this row of a table."""
-    return f"/d/{uid}?{_KEEP}&var-host=$__all&var-rank=$__all&var-run=${{__data.fields.run}}"
-
-
-def link_to_host(uid: str) -> str:
-    """The dashboard for all runs of the host in this row of a table."""
-    return f"/d/{uid}?{_KEEP}&var-host=${{__data.fields.instance}}&var-rank=$__all"
+STALLS_OF_ROW = f"/d/{STALLS_UID}?{_KEEP}&var-host=$__all&var-rank=$__all&var-run=${{__data.fields.run}}"
+"""The dashboard of the run in this row of a table."""
+RUN_COLUMN = Column("run", link=("Training stalls of this run", STALLS_OF_ROW))
+HOST_COLUMN = Column(
+    "instance",
+    link=("Memory and limits", f"/d/{MEMORY_UID}?{_KEEP}&var-host=${{__data.fields.instance}}&var-rank=$__all"),
+    also=("Live page, if its exporter listens beyond 127.0.0.1", "http://${__data.fields.instance}/"),
+)
 
 
 def dashboard_of(
@@ -60,21 +58,21 @@ def dashboard_of(
     builder = _plain(uid, title, meaning, since, refresh="30s")
     builder = builder.link(_elsewhere("Live page", LIVE_PAGE, LIVE_PAGE_MEANING))
     builder = builder.link(_elsewhere("Alerts and runbooks", ALERTS, "trainprobe's rules; each has its runbook"))
-    for variable in variables(one_run=queries.scope.one_run):
-        builder = builder.with_variable(variable)
-    for annotation in toggles(queries, toggles_on):
-        builder = builder.annotation(annotation)
-    built = builder.build()
-    built.panels = placed(sections)
-    return without_surplus(built)
+    return _filled(builder, variables(one_run=queries.scope.one_run), toggles(queries, toggles_on), sections)
 
 
 def account_of(uid: str, title: str, meaning: str, chosen: Sequence[Any], sections: Sequence[Section]) -> Any:
     """A dashboard of sums over days, built: ``chosen`` are its variables. Its figures are of no host and of no moment,
     so it has neither regions nor a live page."""
-    builder = _plain(uid, title, meaning, "now-7d", refresh="5m").annotation(of_grafana())
+    builder = _plain(uid, title, meaning, "now-7d", refresh="5m")
+    return _filled(builder, chosen, [of_grafana()], sections)
+
+
+def _filled(builder: Any, chosen: Sequence[Any], annotations: Sequence[Any], sections: Sequence[Section]) -> Any:
     for variable in chosen:
         builder = builder.with_variable(variable)
+    for annotation in annotations:
+        builder = builder.annotation(annotation)
     built = builder.build()
     built.panels = placed(sections)
     return without_surplus(built)

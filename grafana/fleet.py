@@ -10,15 +10,7 @@ from typing import Any
 
 from grafana import thresholds
 from grafana.causes import CAUSE_COLOURS
-from grafana.dashboard import (
-    FLEET_UID,
-    LIVE_PAGE_OF_ROW,
-    MEMORY_UID,
-    STALLS_UID,
-    dashboard_of,
-    link_to_host,
-    link_to_run,
-)
+from grafana.dashboard import FLEET_UID, HOST_COLUMN, RUN_COLUMN, dashboard_of
 from grafana.layout import Line, Section, rows
 from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import Queries
@@ -149,14 +141,13 @@ def _goodput(q: Queries) -> Line:
 
 
 def _worst(q: Queries) -> list[Line]:
-    to_stalls = ("Training stalls of this run", link_to_run(STALLS_UID))
     return [
         Line(
             11,
             table_of(
                 "Worst runs",
                 "The 20 runs that lost most rank-hours in the time range. A click on a run opens its stalls.",
-                {"run": Column("run", link=to_stalls), "cause": Column("Main cause")},
+                {"run": RUN_COLUMN, "cause": Column("Main cause")},
                 [
                     (q.worst_runs_hours, Column("Rank-hours lost", "h")),
                     (q.worst_runs_share, Column("Lost, worst rank", SHARE, thresholds.LOST_SHARE)),
@@ -167,11 +158,7 @@ def _worst(q: Queries) -> list[Line]:
             table_of(
                 "Worst hosts",
                 "The 20 hosts whose runs lost most rank-hours. A click opens their memory and limits.",
-                {
-                    "instance": Column(
-                        "instance", link=("Memory and limits", link_to_host(MEMORY_UID)), also=LIVE_PAGE_OF_ROW
-                    )
-                },
+                {"instance": HOST_COLUMN},
                 [(f"topk(20, sum by (instance) ({q.summed(RANK_HOURS_LOST)}))", Column("Rank-hours lost", "h"))],
             ),
             widths=(16, 8),

@@ -10,7 +10,7 @@ from typing import Any
 
 from grafana import thresholds
 from grafana.causes import CAUSE_COLOURS
-from grafana.dashboard import GOODPUT_UID, STALLS_UID, account_of, link_to_run
+from grafana.dashboard import GOODPUT_UID, STALLS_OF_ROW, account_of
 from grafana.layout import Line, Section
 from grafana.panels import COUNT, MONEY, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import RANGE
@@ -127,7 +127,7 @@ def _users() -> Line:
 
 
 def _jobs() -> Line:
-    link = ("Training stalls of this job", link_to_run(STALLS_UID))
+    link = ("Training stalls of this job", STALLS_OF_ROW)
     worst = f"topk(10, {_hours(WASTE, 'run')})"
     main = f"sum by (run, badput_source) ({_summed(OF_JOB[BADPUT])})"
     return Line(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana import thresholds
-from grafana.dashboard import MEMORY_UID, STALLS_UID, dashboard_of, link_to_run
+from grafana.dashboard import MEMORY_UID, RUN_COLUMN, dashboard_of
 from grafana.layout import Line, Section, rows
 from grafana.lines import RATE
 from grafana.panels import BYTES, COUNT, SECONDS, SHARE, Column, Q, fill, stat_of, table_of, time_series
@@ -79,14 +79,13 @@ def _forecast(q: Queries) -> Line:
 
 
 def _ranks(q: Queries) -> Line:
-    link = ("Training stalls of this run", link_to_run(STALLS_UID))
     pss = f"topk(50, {q.rank('trainprobe_run_pss_bytes').expr})"
     return Line(
         9,
         table_of(
             "Ranks",
             "The 50 greatest by memory. A click on a run opens its stalls.",
-            {"run": Column("run", link=link), "rank": Column("Rank")},
+            {"run": RUN_COLUMN, "rank": Column("Rank")},
             [
                 (pss, Column("Memory (PSS)", BYTES)),
                 (q.rank("trainprobe_run_swap_bytes").expr, Column("Swapped", BYTES)),

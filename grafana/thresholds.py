@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from grafana.rules import thresholds as limits
 from trainprobe.model.vocabulary import REPORT_PAUSE_SECONDS, REPORT_STALE_SECONDS
 
-GREEN, YELLOW, RED, BLUE = "green", "#EAB839", "red", "blue"
+GREEN, YELLOW, RED = "green", "#EAB839", "red"
 
 
 @dataclass(frozen=True)

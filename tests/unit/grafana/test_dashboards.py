@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grafana.causes import CAUSE_COLOURS, MAX_TOGGLES, SHOWN, STATE_COLOURS, TOGGLES
+from grafana.causes import CAUSE_COLOURS, SHOWN, STATE_COLOURS, TOGGLES
 from grafana.rules.alerts import ALERTS
 from grafana.rules.build import GROUPS
 from grafana.thresholds import Levels
@@ -128,7 +128,7 @@ def test_every_metric_of_a_run_is_on_some_panel() -> None:
 
 
 def test_at_most_twelve_toggles_hold_each_cause_of_a_stall_once() -> None:
-    assert len(TOGGLES) <= MAX_TOGGLES
+    assert len(TOGGLES) <= 12
     assert sorted(cause for toggle in TOGGLES for cause in toggle.causes) == sorted(
         cause for cause in KINDS if Kind.STALL in KINDS[cause]
     )
