@@ -115,7 +115,7 @@ def _memory(q: Queries) -> list[Line]:
                 "In use, of the limit",
                 "Of the control group that limits the run, else of the host.",
                 Q(q.memory_share, "{{run}} {{scope}}"),
-                thresholds.MEMORY_FILL,
+                levels=thresholds.MEMORY_FILL,
             ),
             time_series(
                 "In use and limit",
@@ -157,7 +157,7 @@ def _swap(q: Queries) -> list[Line]:
             "Swap in use, of what is there",
             "By host.",
             Q(q.swap_share, "{{instance}}"),
-            thresholds.SWAP_FILL,
+            levels=thresholds.SWAP_FILL,
             none="no swap seen",
         ),
         time_series(
@@ -192,7 +192,7 @@ def _descriptors(q: Queries) -> list[Line]:
             "Open, of the limit",
             "Of each rank's worst process.",
             q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
-            thresholds.FD_FILL,
+            levels=thresholds.FD_FILL,
         ),
         _until("Time until they run out", q.rank_least("trainprobe_fd_exhaustion_seconds")),
         time_series(
@@ -210,7 +210,7 @@ def _shared_memory(q: Queries) -> list[Line]:
             "/dev/shm in use, of its size",
             "Of hosts and containers.",
             Q(q.shm_share, "{{instance}} {{container}} {{device}}"),
-            thresholds.SHM_FILL,
+            levels=thresholds.SHM_FILL,
         ),
         time_series("Held by the ranks", "With their workers.", q.rank("trainprobe_run_shm_bytes")),
         _until("Time until it runs out", q.rank_least("trainprobe_shm_exhaustion_seconds")),

@@ -29,6 +29,7 @@ SECONDS, SHARE, BYTES, BYTES_PER_SECOND, COUNT, WRITES = "s", "percentunit", "by
 HERTZ, WATTS, CELSIUS, TIME = "hertz", "watt", "celsius", "dateTimeAsIso"
 MONEY = "locale"  # a number with its thousands apart: the price has the currency of who wrote it
 NO_COLOUR = "transparent"
+_LATEST = common.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def time_series(title: str, meaning: str, *queries: Q, unit: str = "", **options
     ``signed`` where a value may be negative; ``logarithmic``; ``none``, what is said where there is no line.
     """
     first = queries[0]
-    panel = timeseries.Panel().title(title).description(meaning).unit(unit or first.unit).datasource(DATASOURCE)
+    panel = _begun(timeseries.Panel(), title, meaning).unit(unit or first.unit)
     if options.get("logarithmic"):
         panel = panel.scale_distribution(common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG).log(10))
     elif not options.get("signed"):
@@ -79,12 +80,9 @@ def stat_of(title: str, meaning: str, unit: str, query: Q, **options: Any) -> An
     """
     text = {"name": kinds.BigValueTextMode.NAME, "value_and_name": kinds.BigValueTextMode.VALUE_AND_NAME}
     panel = (
-        stat.Panel()
-        .title(title)
-        .description(meaning)
+        _begun(stat.Panel(), title, meaning)
         .unit(unit)
-        .datasource(DATASOURCE)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+        .reduce_options(_LATEST)
         .graph_mode(kinds.BigValueGraphMode.NONE)
         .color_mode(kinds.BigValueColorMode.VALUE)
         .text_mode(text.get(options.get("names", ""), kinds.BigValueTextMode.AUTO))
@@ -102,10 +100,7 @@ def heatmap_of(title: str, meaning: str, unit: str, query: Q, *, none: str) -> A
     target = prometheus.Dataquery().expr(query.expr).ref_id("A").datasource(DATASOURCE).range()
     colour = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").steps(64)
     return (
-        heatmap.Panel()
-        .title(title)
-        .description(meaning)
-        .datasource(DATASOURCE)
+        _begun(heatmap.Panel(), title, meaning)
         .no_value(none)
         .calculate(False)
         .color(colour)
@@ -137,10 +132,8 @@ class _AlertList(stat.Panel):  # type: ignore[misc]  # the SDK has no types
         return made
 
 
-def fill(title: str, meaning: str, query: Q, levels: Levels | None = None, **options: Any) -> Any:
-    """How full something is, from 0 to 1, with the levels from which on that is bad. Options: ``none``."""
-    if levels:
-        options["levels"] = levels
+def fill(title: str, meaning: str, query: Q, **options: Any) -> Any:
+    """How full something is, from 0 to 1. Options: ``levels`` from which on that is bad; ``none``."""
     return time_series(title, meaning, query, unit=SHARE, most=1, **options)
 
 
@@ -157,7 +150,7 @@ def states_of(title: str, meaning: str, query: Q, states: Mapping[str, tuple[str
 
 def _timeline(title: str, meaning: str, states: Mapping[str, tuple[str, str | None]], *, has_legend: bool) -> Any:
     legend = common.VizLegendOptions().show_legend(has_legend).display_mode(kinds.LegendDisplayMode.LIST)
-    panel = statetimeline.Panel().title(title).description(meaning).unit(COUNT).datasource(DATASOURCE)
+    panel = _begun(statetimeline.Panel(), title, meaning).unit(COUNT)
     panel = panel.merge_values(True).show_value(kinds.VisibilityMode.NEVER).row_height(0.8).line_width(0).legend(legend)
     panel = panel.tooltip(common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.SINGLE))
     return panel.mappings([_mapping(states)])
@@ -166,18 +159,15 @@ def _timeline(title: str, meaning: str, states: Mapping[str, tuple[str, str | No
 def bars(title: str, meaning: str, unit: str, query: Q, *, none: str, colours: Mapping[str, str]) -> Any:
     """A horizontal bar for each series, over the whole range."""
     panel = (
-        bargauge.Panel()
-        .title(title)
-        .description(meaning)
+        _begun(bargauge.Panel(), title, meaning)
         .unit(unit)
         .decimals(1)
-        .datasource(DATASOURCE)
         .orientation(kinds.VizOrientation.HORIZONTAL)
         .display_mode(kinds.BarGaugeDisplayMode.BASIC)
         .show_unfilled(True)
         .min(0)
         .no_value(none)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+        .reduce_options(_LATEST)
     )
     return _asking(_coloured(panel, colours), [query], instant=True)
 
@@ -196,7 +186,7 @@ class Column:
 def table_of(title: str, meaning: str, labels: Mapping[str, Column], values: Iterable[tuple[str, Column]]) -> Any:
     """Instant queries side by side, joined by the labels they share; sorted by the first of them, greatest first."""
     values = list(values)
-    panel = table.Panel().title(title).description(meaning).datasource(DATASOURCE).unit("short").no_value("–")
+    panel = _begun(table.Panel(), title, meaning).unit("short").no_value("–")
     panel = panel.cell_options(kinds.TableAutoCellOptions())
     refs = [chr(ord("A") + index) for index in range(len(values))]
     for ref, (expr, _) in zip(refs, values):
@@ -239,6 +229,10 @@ def _column_properties(column: Column) -> list[Any]:
         links = [{"title": title, "url": url} for title, url in filter(None, (column.link, column.also))]
         properties.append(model.DynamicConfigValue(id_val="links", value=links))
     return properties
+
+
+def _begun(panel: Any, title: str, meaning: str) -> Any:
+    return panel.title(title).description(meaning).datasource(DATASOURCE)
 
 
 def _asking(panel: Any, queries: Iterable[Q], *, instant: bool = False) -> Any:

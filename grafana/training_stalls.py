@@ -385,7 +385,7 @@ def _memory(q: Queries) -> list[Line]:
             "Memory in use, of the limit",
             "Where the run's limit is: its control group's, else the host's memory.",
             Q(q.memory_share, "{{instance}} {{scope}}"),
-            thresholds.MEMORY_FILL,
+            levels=thresholds.MEMORY_FILL,
         ),
         time_series(
             "Major faults",
@@ -427,7 +427,7 @@ def _descriptors(q: Queries) -> list[Line]:
             "Open file descriptors, of the limit",
             "Of the rank's worst process.",
             q.rank_share("trainprobe_open_fds", "trainprobe_max_fds"),
-            thresholds.FD_FILL,
+            levels=thresholds.FD_FILL,
         ),
         time_series(
             "Calls that failed for want of a descriptor",
@@ -439,7 +439,7 @@ def _descriptors(q: Queries) -> list[Line]:
             "Shared memory of the ranks, of the /dev/shm that they see",
             "Held by the rank and its workers.",
             q.rank_share("trainprobe_run_shm_bytes", "trainprobe_run_shm_size_bytes"),
-            thresholds.SHM_FILL,
+            levels=thresholds.SHM_FILL,
         ),
     )
 
