@@ -1,7 +1,7 @@
 """Reads of strangers' processes by helpers: processes of ours that can be killed (``helper_program``).
 
 The readers of /proc/PID/{cmdline,environ,maps,mem,smaps_rollup} wait for the lock of the process's memory map, those
-of {stat,wchan,syscall,io} and of the files above for the lock of its execve(2); what lies below its root may be on a
+of {stat,wchan,syscall} and of the files above for the lock of its execve(2); what lies below its root may be on a
 file system that hangs. Any user can bring that about. So a helper reads, and is waited for so long and no longer.
 
 One that is late is killed, and another one takes its place. What it was reading is read again beside the loop, by a

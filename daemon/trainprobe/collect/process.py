@@ -49,7 +49,6 @@ class _Details:
     anonymous_bytes: int | None
     open_fds: int | None
     max_fds: int | None
-    read_bytes: int | None
 
 
 @dataclass(slots=True)
@@ -154,7 +153,6 @@ class Processes:
                     open_fds=details.open_fds,
                     max_fds=details.max_fds,
                     threads=stat.threads,
-                    read_bytes=details.read_bytes,
                     comm=stat.comm,
                     private_bytes=rollup.private_bytes if rollup else None,
                     shm_held_bytes=memory.shm_held,

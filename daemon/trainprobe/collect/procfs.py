@@ -71,8 +71,8 @@ class Status:
     anonymous_bytes: int | None = None  # resident
 
 
-Details = tuple[Status | None, int | None, int | None, int | None]
-"""Status, open descriptors, their limit (soft; None for unlimited too), bytes read from storage."""
+Details = tuple[Status | None, int | None, int | None]
+"""Status, open descriptors, their limit (soft; None for unlimited too)."""
 ROLLUP = ("Pss", "Pss_Shmem", "SwapPss", "Private_Dirty", "Swap")
 
 
@@ -188,9 +188,6 @@ class Proc(Reads):
         cgroup, stat = self.several(pid, {"cgroup": SMALL, "stat": SMALL})
         return _decoded(cgroup), None if stat is None else parse_stat(stat.decode("utf-8", "surrogateescape"))
 
-    def details(self, pid: int) -> Details:
-        return self.details_of((pid,))[pid]
-
     def details_of(self, pids: Sequence[int]) -> dict[int, Details]:
         """Of many processes, for little more than the price of one."""
         sized = self.root == "/proc"
@@ -198,14 +195,14 @@ class Proc(Reads):
             read
             for pid in pids
             for read in (
-                *(self._read(pid, "read", name, SMALL) for name in ("status", "limits", "io")),
+                *(self._read(pid, "read", name, SMALL) for name in ("status", "limits")),
                 self._read(pid, "count", "fd", FDS_LIMIT, sized),
             )
         ])  # fmt: skip
         out = {}
-        for pid, (status, limits, io, fds) in zip(pids, zip(*[iter(answers)] * 4), strict=True):
+        for pid, (status, limits, fds) in zip(pids, zip(*[iter(answers)] * 3), strict=True):
             known = None if status is None else parse_status(status.decode("utf-8", "surrogateescape"))
-            out[pid] = known, None if fds is None else int(fds), parse_fd_limit(limits), parse_read_bytes(io)
+            out[pid] = known, None if fds is None else int(fds), parse_fd_limit(limits)
         return out
 
     def open_fds(self, pids: Iterable[int]) -> dict[int, int]:
@@ -312,18 +309,8 @@ def _kilobytes(text: str, names: Collection[str]) -> dict[str, int]:
 
 def parse_fd_limit(data: bytes | None) -> int | None:
     """Of /proc/PID/limits."""
-    return _number(_line(data, b"Max open files")[3:4])
-
-
-def parse_read_bytes(data: bytes | None) -> int | None:
-    """Of /proc/PID/io: bytes that the process caused to be read from storage."""
-    return _number(_line(data, b"read_bytes:")[1:2])
-
-
-def _line(data: bytes | None, begin: bytes) -> list[str]:
-    """The words of the line that begins so."""
-    line = next((line for line in (data or b"").split(b"\n") if line.startswith(begin)), b"")
-    return line.decode("ascii", "replace").split()
+    line = next((line for line in (data or b"").split(b"\n") if line.startswith(b"Max open files")), b"")
+    return _number(line.decode("ascii", "replace").split()[3:4])
 
 
 def _numbers(words: Iterable[bytes]) -> list[int]:

@@ -25,7 +25,6 @@ class ProcessSample:
     open_fds: int | None = None
     max_fds: int | None = None
     threads: int | None = None
-    read_bytes: int | None = None  # from storage, /proc/PID/io
     comm: str = ""
     private_bytes: int | None = None  # Private_Dirty: its own copies
     shm_held_bytes: int | None = None  # files of /dev/shm that it has open, mapped or not

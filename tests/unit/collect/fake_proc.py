@@ -58,7 +58,6 @@ class FakeProc:
         (path / "environ").write_bytes(b"".join(f"{k}={v}\0".encode() for k, v in (environ or {}).items()))
         (path / "cgroup").write_text(cgroup)
         (path / "limits").write_text("Limit  Soft  Hard  Units\nMax open files            1024   4096   files\n")
-        (path / "io").write_text("rchar: 10\nread_bytes: 8192\nwrite_bytes: 0\n")
         (path / "smaps_rollup").write_text(
             "00400000-7fff ---p 00000000 00:00 0 [rollup]\nPss:  2048 kB\nPss_Shmem:  512 kB\nSwapPss:  4 kB\n"
         )

@@ -41,8 +41,9 @@ def test_a_real_process(child: subprocess.Popen[bytes]) -> None:
     assert proc.command(child.pid) == (sys.executable, "-c", "print('up', flush=True); input()")
     assert proc.link(child.pid, "cwd") == os.getcwd()
     assert proc.open_fds([child.pid]) == {child.pid: 3}
-    assert proc.details(child.pid)[:2] == (proc.status(child.pid), 3)
-    assert None not in proc.details(child.pid)
+    details = proc.details_of([child.pid])[child.pid]
+    assert details[:2] == (proc.status(child.pid), 3)
+    assert details[2] is not None
     assert proc.cgroup(child.pid)
     assert "/proc" in (proc.mountinfo(child.pid) or "")
     assert proc.threads(child.pid) == [child.pid]
@@ -85,7 +86,7 @@ def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
     assert proc.cgroup(pid) is None
     assert proc.link(pid, "cwd") == ""
     assert proc.open_fds([pid]) == {}
-    assert proc.details(pid) == (None, None, None, None)
+    assert proc.details_of([pid]) == {pid: (None, None, None)}
     assert proc.cgroup_and_stat(pid) == (None, None)
     assert proc.rollup(pid) is None
     assert proc.threads(pid) == []
@@ -103,7 +104,7 @@ def test_a_process_may_vanish_between_any_two_reads() -> None:
             for read in (
                 proc.stat, proc.status, proc.command, proc.environ, proc.library, proc.maps, proc.cgroup,
                 lambda pid: proc.link(pid, "cwd"), proc.mountinfo, lambda pid: proc.open_fds([pid]),
-                lambda pid: any(proc.details(pid)),
+                lambda pid: any(proc.details_of([pid])[pid]),
                 proc.rollup, proc.threads, proc.children,
             ):  # fmt: skip
                 seen += bool(read(pid))  # type: ignore[operator]
@@ -162,9 +163,9 @@ def test_numbers_of_the_fake(fake: FakeProc) -> None:
     status = fake.proc.status(10)
     assert status
     assert (status.uid, status.container_pid, status.swap_bytes) == (1000, 1, 12 << 10)
-    assert fake.proc.details(10)[2] == 1024
+    assert fake.proc.details_of([10])[10][2] == 1024
     (fake.root / "10/limits").write_text("Max open files            unlimited            unlimited files\n")
-    assert fake.proc.details(10)[2] is None
+    assert fake.proc.details_of([10])[10][2] is None
 
 
 def test_shared_memory_that_waits_unmapped_is_seen() -> None:
