@@ -181,21 +181,11 @@ def nearest(run: str, limits: Sequence[LimitSample]) -> MemorySample | None:
 
 
 def number(text: str, name: str) -> int | None:
-    """One number of such a file as keyed() takes apart, for a fraction of the time."""
+    """The number behind a name in lines "name number …" (memory.stat, cpu.stat, meminfo)."""
     at = 0 if text.startswith(f"{name} ") else text.find(f"\n{name} ") + 1
     words = text[at : at + len(name) + 64].partition("\n")[0].split(None, 2)
     known = len(words) >= 2 and words[0] == name and words[1].isascii() and words[1].isdecimal()
     return int(words[1]) if known else None
-
-
-def keyed(text: str) -> dict[str, int]:
-    """Lines "name number …" (memory.stat, cpu.stat, vmstat, meminfo); others are left out."""
-    found = {}
-    for line in lines_of(text):
-        words = line.split(None, 2)
-        if len(words) >= 2 and words[1].isascii() and words[1].isdecimal():
-            found[words[0]] = int(words[1])
-    return found
 
 
 def _upwards(point: str, path: str) -> Iterator[str]:
@@ -231,17 +221,18 @@ def _processes(level: str) -> tuple[int, int] | None:
 
 
 def _cpu(version: int, level: str) -> Throttling | None:
-    stat = keyed(_text(f"{level}/cpu.stat"))
-    if "nr_periods" not in stat:
+    stat = _text(f"{level}/cpu.stat")
+    if (periods := number(stat, "nr_periods")) is None:
         return None
     if version == 2:
-        throttled_ns, words = stat.get("throttled_usec", 0) * 1000, _text(f"{level}/cpu.max").split()
+        throttled_ns = (number(stat, "throttled_usec") or 0) * 1000
+        words = _text(f"{level}/cpu.max").split()
     else:
-        throttled_ns = stat.get("throttled_time", 0)
+        throttled_ns = number(stat, "throttled_time") or 0
         words = [_text(f"{level}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
     limited = len(words) == 2 and all(map(str.isdecimal, words)) and int(words[1])
     quota = int(words[0]) / int(words[1]) if limited else None
-    return Throttling(stat["nr_periods"], stat.get("nr_throttled", 0), throttled_ns, quota)
+    return Throttling(periods, number(stat, "nr_throttled") or 0, throttled_ns, quota)
 
 
 _IO = "rbps", "wbps", "riops", "wiops"
