@@ -31,20 +31,20 @@ running: set[int] = set()
 _START = "import sys; sys.path.insert(0, {place!r}); from trainprobe.collect.helper_program import main; main()"
 
 
-class Late(Exception):
-    """It does not answer; ``at``: the number of the read that it is at, NOT_BEGUN before the first."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(at)
-        self.at = at
-
-
-class Ended(Exception):
-    """It has ended, and nothing was answered; ``at`` as in ``Late``."""
+class Unanswered(Exception):
+    """``at``: the number of the read that it is at, NOT_BEGUN before the first."""
 
     def __init__(self, at: int = NOT_BEGUN) -> None:
         super().__init__(at)
         self.at = at
+
+
+class Late(Unanswered):
+    """It does not answer."""
+
+
+class Ended(Unanswered):
+    """It has ended, and nothing was answered."""
 
 
 class Helper:

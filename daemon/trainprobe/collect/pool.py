@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from trainprobe.collect.helper_process import NOT_BEGUN, Ended, Helper, Late
+from trainprobe.collect.helper_process import NOT_BEGUN, Ended, Helper, Unanswered
 from trainprobe.collect.helper_program import BEYOND
 from trainprobe.model.dataclass import dataclass
 
@@ -135,7 +135,7 @@ class HelperPool:
         began = self._clock()
         try:
             found = self._asked([reads[number] for number in part])
-        except (Late, Ended) as without:
+        except Unanswered as without:
             read = None if without.at == NOT_BEGUN else reads[part[without.at]]
             if isinstance(without, Ended):
                 self._deaths.last = self._clock(), NOBODY if read is None else read.pid
