@@ -7,9 +7,9 @@ to the next, which made 3 % of a step.
 
 from __future__ import annotations
 
-from trainprobe.advise.speed import BOUND, WAIT
+from trainprobe.advise.speed import BOUND, WAIT, batch_seconds
 from trainprobe.advise.waits import LEAST, WaitChange
-from trainprobe.model.report import OrdinaryStep, Rank
+from trainprobe.model.report import Rank
 
 CALL = "workers"
 MOSTLY = 0.85  # of a batch's time
@@ -43,19 +43,8 @@ def _mostly(rank: Rank) -> bool:
     """Whether its workers set the pace, and are blocked most of the time."""
     ordinary = rank.ordinary
     waits = ordinary.states.get(WAIT, 0.0) >= BOUND * (ordinary.seconds or 0.0)
-    batch, waited = _batch(ordinary), ordinary.worker_blocked_seconds_per_batch or 0.0
+    batch, waited = batch_seconds(ordinary), ordinary.worker_blocked_seconds_per_batch or 0.0
     return waits and rank.workers.peak > 0 and batch > 0 and waited >= MOSTLY * batch
-
-
-def _batch(ordinary: OrdinaryStep) -> float:
-    """Seconds in which a worker makes a batch."""
-    parts = (
-        ordinary.worker_cpu_seconds_per_batch,
-        ordinary.worker_storage_seconds_per_batch,
-        ordinary.worker_memory_seconds_per_batch,
-        ordinary.worker_blocked_seconds_per_batch,
-    )
-    return sum(part or 0.0 for part in parts)
 
 
 def _batches(rank: Rank) -> float:

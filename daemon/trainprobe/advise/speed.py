@@ -80,11 +80,16 @@ def computing(rank: Rank) -> dict[str, float]:
 
 def _on_cpu(ordinary: OrdinaryStep) -> float:
     """The share of a batch's time that the workers spend on a processor, or waiting for one."""
-    on_cpu = ordinary.worker_cpu_seconds_per_batch or 0.0
-    blocked = (
+    batch = batch_seconds(ordinary)
+    return (ordinary.worker_cpu_seconds_per_batch or 0.0) / batch if batch else 0.0
+
+
+def batch_seconds(ordinary: OrdinaryStep) -> float:
+    """In which a worker makes a batch."""
+    parts = (
+        ordinary.worker_cpu_seconds_per_batch,
         ordinary.worker_storage_seconds_per_batch,
         ordinary.worker_memory_seconds_per_batch,
         ordinary.worker_blocked_seconds_per_batch,
     )
-    batch = on_cpu + sum(value or 0.0 for value in blocked)
-    return on_cpu / batch if batch else 0.0
+    return sum(part or 0.0 for part in parts)

@@ -24,11 +24,9 @@ def load(kind: type[Config], path: Path, *, required: bool = True) -> Config:
     """
     try:
         return parse(kind, _read(path))
-    except FileNotFoundError as error:
-        if required:
-            raise ConfigError([Problem("", _reason(error))], str(path)) from None
-        return parse(kind, {})
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not required:
+            return parse(kind, {})
         raise ConfigError([Problem("", _reason(error))], str(path)) from None
     except ConfigError as error:
         raise ConfigError(error.problems, str(path)) from None

@@ -7,12 +7,11 @@ versions and of policies for client certificates are Go's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import field
 
 from trainprobe.config.schema import Problems, key, section
 from trainprobe.model.dataclass import dataclass
-from trainprobe.text.saying import Saying, saying, word
+from trainprobe.text.saying import saying, word
 
 TLS_VERSIONS = ("TLS10", "TLS11", "TLS12", "TLS13")
 NO_CLIENT_CERTIFICATE = "NoClientCert"
@@ -86,18 +85,11 @@ class WebConfig:
     basic_auth_users: dict[str, str] = texts("names and bcrypt hashes of their passwords")
 
     def problems(self) -> Problems:
-        yield from _of_users(self.basic_auth_users)
-
-
-def _of_users(users: dict[str, str]) -> Iterator[tuple[str, str | Saying]]:
-    for name, text in users.items():
-        found = _HASH.fullmatch(text)
-        if found is None:
-            yield f"basic_auth_users.{name}", word("is no bcrypt hash (make one: htpasswd -nBC 10 NAME)")
-        elif not 4 <= int(found["cost"]) <= MAX_COST:
-            yield (
-                f"basic_auth_users.{name}",
-                saying("has a cost of {cost}; at most {most} is taken", cost=int(found["cost"]), most=MAX_COST),
-            )
-        if ":" in name:
-            yield f"basic_auth_users.{name}", word("a name cannot contain a colon")
+        for name, text in self.basic_auth_users.items():
+            place, found = f"basic_auth_users.{name}", _HASH.fullmatch(text)
+            if found is None:
+                yield place, word("is no bcrypt hash (make one: htpasswd -nBC 10 NAME)")
+            elif not 4 <= (cost := int(found["cost"])) <= MAX_COST:
+                yield place, saying("has a cost of {cost}; at most {most} is taken", cost=cost, most=MAX_COST)
+            if ":" in name:
+                yield place, word("a name cannot contain a colon")
