@@ -49,6 +49,14 @@ class GpuMemoryCalls:
             return self
         return GpuMemoryCalls(self.ns + other.ns, self.allocations + other.allocations, self.frees + other.frees)
 
+    def since(self, then: GpuMemoryCalls) -> GpuMemoryCalls:
+        """What came after an older row of the process."""
+        if not self.ns:
+            return NO_GPU_MEMORY_CALLS
+        return GpuMemoryCalls(
+            max(0, self.ns - then.ns), max(0, self.allocations - then.allocations), max(0, self.frees - then.frees)
+        )
+
 
 NO_GPU_MEMORY_CALLS = GpuMemoryCalls()
 

@@ -18,7 +18,6 @@ from trainprobe.derive.files.save_spans import (
     spans,
     spans_of,
 )
-from trainprobe.derive.memory.gpu_alloc_activity import churn
 from trainprobe.derive.python import evaluators
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
@@ -196,7 +195,7 @@ def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: 
         [max(0.0, ns - units * usual) for ns, usual in zip(made_of.pool(), baseline.pool())],
         made_of.files,
         step.fetches - units * baseline.fetches(),
-        churn(before, row),
+        row.gpu_memory.since(before.gpu_memory),
         faults,
         max(0, row.collected_ns - before.collected_ns),
         taken_ns(before, row),
@@ -332,7 +331,7 @@ def _least_ns(rank: RankState, main: Claim | None) -> float:
 def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: MarkRow) -> None:
     """Take in a step that is not late, or lost too little to be a stall."""
     baseline, ordinary, stolen = rank.progress.baseline, rank.ordinary, rank.surroundings.devices.stolen
-    ordinary.churn += churn(before, row)
+    ordinary.churn += row.gpu_memory.since(before.gpu_memory)
     ordinary.swap_faults += _swap_faults(before, row) or 0
     if units == step.steps:
         baseline.add(step)
