@@ -15,9 +15,9 @@ from trainprobe_exporters.readings import Reading
 _POSITION = {metric.name: index for index, metric in enumerate(METRICS)}
 
 
-def within_budget(readings: Sequence[Reading], limit: int = MAX_SERIES_PER_RANK) -> tuple[list[Reading], list[Reading]]:
+def within_budget(readings: Sequence[Reading]) -> tuple[list[Reading], list[Reading]]:
     """What stays, in its order, and what was left out although it says something."""
-    excess = sum(r.metric.series for r in readings) - limit
+    excess = sum(r.metric.series for r in readings) - MAX_SERIES_PER_RANK
     if excess <= 0:
         return list(readings), []
     may_go = [i for i, r in enumerate(readings) if r.metric.gives_way is not DropPolicy.NEVER]

@@ -143,14 +143,14 @@ class Proc(Reads):
             return None
         return tuple(a.decode("utf-8", "surrogateescape") for a in data.rstrip(b"\0").split(b"\0")) if data else ()
 
-    def environ(self, pid: int, keys: Collection[str] = ENVIRON_KEYS) -> dict[str, str]:
-        """The named variables as they were at exec, no other one; empty when it cannot be read."""
+    def environ(self, pid: int) -> dict[str, str]:
+        """The variables of ENVIRON_KEYS as they were at exec, no other one; empty when it cannot be read."""
         data = self.read(pid, "environ", ENVIRON_LIMIT)
         found: dict[str, str] = {}
         for entry in (data or b"").split(b"\0"):
             name, equals, value = entry.partition(b"=")
             key = name.decode("utf-8", "surrogateescape")
-            if equals and key in keys and key not in found:
+            if equals and key in ENVIRON_KEYS and key not in found:
                 found[key] = value[:VALUE_LIMIT].decode("utf-8", "surrogateescape")
         return found
 

@@ -63,13 +63,13 @@ class RankHistory:
         for key in self._readings.keys() - seen:
             del self._readings[key]
 
-    def speed(self, key: Key, span: float = NOW) -> float | None:
-        """Steps per second over the last ``span`` seconds; None before two readings are that far apart."""
+    def speed(self, key: Key) -> float | None:
+        """Steps per second over the last five seconds; None before two readings are that far apart."""
         readings = self._readings.get(key)
         if not readings or len(readings) < 2:
             return None
         last = readings[-1]
-        first = next((r for r in reversed(readings) if r.at <= last.at - span), None)
+        first = next((r for r in reversed(readings) if r.at <= last.at - NOW), None)
         if first is None:
             return None
         return max(0, last.steps - first.steps) / (last.at - first.at)

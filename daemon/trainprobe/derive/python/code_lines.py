@@ -73,9 +73,9 @@ class PythonLines:
         """All functions that were seen, as ``name (file``."""
         return {frame.rpartition(":")[0] for frame in self._hits}
 
-    def top(self, count: int = 10) -> list[tuple[str, int]]:
-        """The lines that were seen most, the loop's own left out; nothing before three samples."""
+    def top(self) -> list[tuple[str, int]]:
+        """The ten lines that were seen most, the loop's own left out; nothing before three samples."""
         if self.samples < 3:
             return []
         told = [(frame, hits) for frame, hits in self._hits.items() if hits < EVERYWHERE * self.samples]
-        return sorted(told, key=lambda pair: -pair[1])[:count]
+        return sorted(told, key=lambda pair: -pair[1])[:10]
