@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
 
 from trainprobe.bpf.attach.library_readers import PASSING
 from trainprobe.bpf.probes import Probes
@@ -14,13 +15,12 @@ from trainprobe.collect.command import ProgramKind, python_like, redact, underst
 from trainprobe.collect.mapping import Mapping, find_library, runs_models, uses_cuda
 from trainprobe.collect.pool import NOBODY
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat
-from trainprobe.config.schema import TargetsConfig
+from trainprobe.config.schema import Matches, TargetsConfig
 from trainprobe.model.event import NO_FUNCTIONS, NOT_PUT, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
-from trainprobe.runtime.discovery.rules import matches
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 
 SCAN_NS = 60 * NS
@@ -28,6 +28,7 @@ ATTACHED_NS = 60 * NS  # what was watched only at this age counts as attached to
 UNMARKED_NS = NS  # a run by a person's word that has no libtorch at this age may have the GPU for its clock
 BUDGET_NS = 10_000_000  # for looking at maps in one step
 TOGETHER = 16  # processes that are asked for in one request
+COMMAND_LIMIT = 4096  # characters of a command line that the configuration's patterns see
 Inode = tuple[tuple[int, int], int]
 
 
@@ -169,10 +170,10 @@ class Search:
         return True
 
     def _included(self, pid: int) -> bool:
-        return not self._excluded(pid) and matches(self._config.include, *self._described(pid))
+        return not self._excluded(pid) and _matches(self._config.include, *self._described(pid))
 
     def _excluded(self, pid: int) -> bool:
-        return bool(self._config.exclude) and matches(self._config.exclude, *self._described(pid))
+        return bool(self._config.exclude) and _matches(self._config.exclude, *self._described(pid))
 
     def _described(self, pid: int) -> tuple[tuple[str, ...], int | None, tuple[str, ...]]:
         status = self._proc.status(pid)
@@ -312,3 +313,13 @@ class Search:
 def _uid(proc: Proc, pid: int) -> int:
     status = proc.status(pid)
     return NOBODY if status is None or status.uid is None else status.uid
+
+
+def _matches(rule: Matches, command: Sequence[str], uid: int | None, cgroups: Sequence[str]) -> bool:
+    """Whether any entry of any key fits a process."""
+    if uid is not None and uid in rule.uids:
+        return True
+    line = " ".join(command)[:COMMAND_LIMIT]
+    if any(fnmatchcase(line, pattern) for pattern in rule.commands):
+        return True
+    return any(fnmatchcase(path, pattern) for pattern in rule.cgroups for path in cgroups)
