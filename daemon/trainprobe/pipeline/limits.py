@@ -15,7 +15,7 @@ from trainprobe.causes.stalls import gpu_memory
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, OomLogged, ProcessEvent
 from trainprobe.model.moment import NS
-from trainprobe.model.sample import DescriptorSample, GpuSample, LimitSample, OrphanSample, SharedSample, SpaceSample
+from trainprobe.model.sample import DescriptorSample, GpuSample, OrphanSample, SharedSample, SpaceSample
 from trainprobe.model.vocabulary import DESCRIPTOR_ERRORS
 from trainprobe.pipeline.failure_sums import FailureSums
 from trainprobe.pipeline.gpus import RankGpus, faults_of, memory_of
@@ -62,9 +62,6 @@ class RunLimits:
 
     # ---- feeding ----
 
-    def add_limit(self, sample: LimitSample, at_ns: int) -> None:
-        self.supplies.add_limit(sample, at_ns)
-
     def add_failure(self, event: CallFailed, driver: int) -> None:
         """``driver``: the process of its rank."""
         key = (driver, event.pid, event.errno, event.dev)
@@ -107,7 +104,7 @@ class RunLimits:
         for sample in samples:
             gpus.add_sample(sample, rank)
             if sample.uuid in gpus.index and (memory := memory_of(sample)) is not None:
-                self.add_limit(memory, now_ns)
+                self.supplies.add_limit(memory, now_ns)
         gpus.settle(rank, now_ns)
         gpus.give_back(rank, now_ns)
 

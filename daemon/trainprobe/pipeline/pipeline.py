@@ -180,7 +180,7 @@ class Pipeline:
         open_fds: dict[str, list[LimitSample]] = {}
         for limit in frame.limits:
             if limit.run in self.runs:
-                self.runs[limit.run].limits.add_limit(limit, self._now)
+                self.runs[limit.run].limits.supplies.add_limit(limit, self._now)
                 if limit.kind == "fds":
                     open_fds.setdefault(limit.run, []).append(limit)
         for name, run in self.runs.items():
