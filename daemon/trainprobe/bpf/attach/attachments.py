@@ -15,6 +15,7 @@ from ctypes import c_uint32
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.attach import syscalls
+from trainprobe.bpf.attach.gpu_clocks import close_in_background
 from trainprobe.bpf.compile.kernel_types import TRACEPOINTS, find_tracefs
 from trainprobe.bpf.load.loader import Loaded
 from trainprobe.bpf.load.maps import Levels, Map
@@ -106,7 +107,7 @@ class Attachments:
             attached = (self._attach(f"syscalls:{event} on_look_end") for event in events)
             self._looks = [descriptor for descriptor in attached if descriptor >= 0]
         elif not on and self._looks:
-            threading.Thread(target=_close, args=(self._looks,), daemon=True).start()
+            close_in_background([self._looks])  # each waits for a grace period
             self._looks = []
 
     def _attach_refused(self) -> None:
@@ -183,12 +184,6 @@ class Attachments:
         self._stop.clear()
         self._loaded.attached.update(self._closing)
         self._closing.clear()
-
-
-def _close(descriptors: list[int]) -> None:
-    """Each waits for a grace period."""
-    for one in descriptors:
-        os.close(one)
 
 
 def _events(labels: list[str]) -> dict[str, None]:

@@ -231,7 +231,7 @@ def close_in_background(descriptors: list[list[int]]) -> None:
     """Close probes without waiting: the kernel takes its time to let go of each."""
     every = [one for some in descriptors for one in some]
     if every:
-        threading.Thread(target=close_all, args=(every,), name="cuda-marks", daemon=True).start()
+        threading.Thread(target=close_all, args=(every,), name="closing-probes", daemon=True).start()
 
 
 def close_all(descriptors: list[int]) -> None:
