@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 from trainprobe import __version__
-from trainprobe.cli.languages import add_language
 from trainprobe.cli.terminal import Terminal, columns
 from trainprobe.text import command_line
+from trainprobe.text.catalogue import LANGUAGES
 from trainprobe.text.saying import Text, saying, word
 
 OK, FAILED, WRONG, FORBIDDEN, OWN_FAILURE = 0, 1, 2, 3, 125
@@ -203,7 +203,7 @@ def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) ->
     if own_failure:
         made.wrong = OWN_FAILURE
     made.add_argument("--version", action="version", version=f"trainprobe {__version__}")
-    add_language(made)
+    _add_language(made)
     verbs = made.add_subparsers(
         prog="trainprobe", title=word("verbs"), metavar="VERB", required=True, parser_class=Parser
     )
@@ -214,6 +214,12 @@ def parser(whole: Sequence[str] = tuple(VERBS), *, own_failure: bool = False) ->
             one.description = module.__doc__
             module.configure(one)
             if verb not in HIDDEN:  # these speak to programs
-                add_language(one)
+                _add_language(one)
             one.set_defaults(act=module.act)
     return made
+
+
+def _add_language(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lang", choices=LANGUAGES, help="language of what is printed (default: LANG's, else English): %(choices)s"
+    )
