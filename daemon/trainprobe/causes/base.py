@@ -14,6 +14,7 @@ from trainprobe.derive.host.gpu_speed import Slowed
 from trainprobe.derive.host.quota import ThrottledInterval
 from trainprobe.derive.steps.late_step import LateStepObservations
 from trainprobe.derive.steps.ledger import Item, WaitContext
+from trainprobe.derive.steps.untrained_batches import UsualBatch
 from trainprobe.derive.workers import ChildCommand, Death
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Leaf, Region
@@ -89,6 +90,7 @@ class Window:
     pool: Sequence[float]  # of all workers, beyond an ordinary step's, by leaf
     usual: Sequence[float]  # of all workers in an ordinary step, by leaf
     extra_fetches: float
+    batch: UsualBatch
     fetches_per_backward: float
     workers: int
     starts: WorkerStarts | Unseen

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from trainprobe.causes.base import Items, Window, at_most, excess_ns, pool_ns, take_items
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
+from trainprobe.derive.steps.untrained_batches import model_ran
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.dataclass import dataclass
@@ -122,8 +123,9 @@ def waits_too(window: Window) -> bool:
 
 
 def evaluates(window: Window) -> bool:
-    """Whether more batches were fetched than trained on."""
-    return window.extra_fetches >= window.policy.evaluation_fetches
+    """Whether more batches were fetched than trained on, and a model ran on them."""
+    extra = window.extra_fetches
+    return extra >= window.policy.evaluation_fetches and model_ran(extra, window.batch, window.excess)
 
 
 def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:

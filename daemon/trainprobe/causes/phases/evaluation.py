@@ -131,8 +131,10 @@ def _stacks(window: Window) -> list[Sequence[str]]:
 
 
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
-    """Without the start of the training's own workers, which comes after it: as much of the fetches as that took."""
-    items = {item: ns for item, ns in items.items() if not _is_beside(item)}
+    """Without fetches of batches that are trained on. Without the start of the training's own workers, which comes
+    after it: as much of the fetches as that took."""
+    own = window.extra_fetches < 1  # all batches were trained on: fetches are the training's
+    items = {item: ns for item, ns in items.items() if not _is_beside(item) and not (own and item[1] == Region.FETCH)}
     starts = window.starts
     after = starts.renewed_ns - window.baseline_ns if starts and not starts.first else 0.0
     fetches = {item: ns for item, ns in items.items() if item[1] == Region.FETCH}

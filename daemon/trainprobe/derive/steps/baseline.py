@@ -9,10 +9,13 @@ from dataclasses import field
 
 from trainprobe.derive.steps.interval import Interval, items_of, pool_of
 from trainprobe.derive.steps.ledger import Item
+from trainprobe.derive.steps.untrained_batches import UsualBatch
+from trainprobe.model.cells import COMPUTING, Region
 from trainprobe.model.dataclass import dataclass
 
 WINDOW = 64
 LEAST = 8
+_FORWARD = (Region.STEP, Region.NO_GRAD)
 
 
 @dataclass(slots=True)  # each step makes one: frozen, it would take three times as long
@@ -106,6 +109,22 @@ class Baseline:
 
     def fetches(self) -> float:
         return self._fetches.value
+
+    def extra_fetches(self, fetches: int, backwards: float, steps: int = 1) -> float:
+        """Batches beyond those of so many backwards, of ``fetches`` in ``steps`` steps. Accumulation carries what an
+        epoch leaves over into the next one's first step, which has more of both. Where no backward is seen, beyond
+        those of so many steps."""
+        usual = self.backwards()
+        return fetches - self.fetches() * (backwards / usual if usual and backwards else steps)
+
+    def open_extra_fetches(self, fetches: int, backwards: int) -> float:
+        """The same of a step that has had so many so far: it has as many backwards as usual at least."""
+        return self.extra_fetches(fetches, max(self.backwards(), backwards))
+
+    def batch(self) -> UsualBatch:
+        forward = sum(ns for (_, region, leaf), ns in self.items().items() if region in _FORWARD and leaf in COMPUTING)
+        fetches = self.fetches()
+        return UsualBatch(fetches / max(1.0, self.backwards()), forward / max(1.0, fetches))
 
     def backwards(self) -> float:
         return self._backwards.value

@@ -12,6 +12,7 @@ from trainprobe.causes.waiting import CPU
 from trainprobe.derive.python.stacks import runs_program
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.ledger import Item
+from trainprobe.derive.steps.untrained_batches import model_ran
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Region, ThreadState
 from trainprobe.model.event import MarkRow
@@ -193,11 +194,13 @@ def _evaluated_ns(
     rank: RankState, items: Mapping[Item, int], before: MarkRow, end_ns: int, begin_ns: int | None = None
 ) -> int:
     """When a last save, or a last evaluation, ended, where there is evidence for one: the shutdown begins."""
-    latest = rank.ledger.latest
-    extra = (latest.fetches - before.fetches if latest else 0) - rank.progress.baseline.fetches()
+    latest, baseline = rank.ledger.latest or before, rank.progress.baseline
+    extra = baseline.open_extra_fetches(latest.fetches - before.fetches, latest.backwards - before.backwards)
     start_ns = begin_ns or before.at_ns + steps.enter_saves(rank, items, before.at_ns, end_ns, extra)
     evaluated = sum(ns for (_, region, _), ns in items.items() if region in (Region.NO_GRAD, Region.FETCH))
-    if extra >= rank.policy.evaluation_fetches and evaluated > 0:
+    usual = baseline.items()
+    beyond = {item: max(0.0, ns - usual.get(item, 0.0)) for item, ns in items.items()}
+    if extra >= rank.policy.evaluation_fetches and evaluated > 0 and model_ran(extra, baseline.batch(), beyond):
         rank.phases.add(Phase.EVALUATION, start_ns, start_ns + evaluated, rank.progress.clock.count)
         start_ns += evaluated
     return start_ns

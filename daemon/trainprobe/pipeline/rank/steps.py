@@ -194,7 +194,7 @@ def measured(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: 
         items,
         [max(0.0, ns - units * usual) for ns, usual in zip(made_of.pool(), baseline.pool())],
         made_of.files,
-        step.fetches - units * baseline.fetches(),
+        baseline.extra_fetches(step.fetches, step.backwards, units),
         row.gpu_memory.since(before.gpu_memory),
         faults,
         max(0, row.collected_ns - before.collected_ns),
@@ -276,7 +276,9 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
     torn_down_ns = _leave_out_teardown(rank, delta)
     items = flatten(delta, [(use, of) for use, of, _ in files], rank.wait_context())
     excess = progress.excess(items, at_ns - boundary.at_ns - torn_down_ns, base)
-    extra = max(0, sample.fetches - boundary.fetches) - progress.baseline.fetches()
+    extra = progress.baseline.open_extra_fetches(
+        max(0, sample.fetches - boundary.fetches), sample.backwards - boundary.backwards
+    )
     pool = open_.worker_pool(boundary.at_ns)
     judgement = judge(window_of(rank, Measured(boundary.at_ns, at_ns, base, excess, items, pool, files, extra)))
     delay_ns = rank.policy.open_end_ns if workers_are_gone(rank, boundary.at_ns) else rank.policy.open_cpu_ns

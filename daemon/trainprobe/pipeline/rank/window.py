@@ -48,7 +48,7 @@ class Measured:
 def window_of(rank: RankState, part: Measured) -> Window:
     start, end, saves = part.start_ns, part.end_ns, rank.files.saves
     baseline, workers, around = rank.progress.baseline, rank.lives.workers, rank.surroundings
-    rivals = around.devices.rivals_at(start)
+    rivals, batch = around.devices.rivals_at(start), baseline.batch()
     return Window(
         start,
         end,
@@ -62,7 +62,8 @@ def window_of(rank: RankState, part: Measured) -> Window:
         pool=part.pool,
         usual=baseline.pool(),
         extra_fetches=part.extra_fetches,
-        fetches_per_backward=baseline.fetches() / max(1.0, baseline.backwards()),
+        batch=batch,
+        fetches_per_backward=batch.per_backward,
         workers=workers.count,
         starts=_starts(rank, part),
         evaluators=rank.phases.evaluators,

@@ -1,0 +1,149 @@
+"""Batches that are fetched and not trained on: an evaluation's, or dropped ones, whose waits are the loader's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builders.driver import Driver, played
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.model.cells import Leaf, Region
+
+LATE = 0.8
+"""Seconds that each epoch's first batch is waited for."""
+
+
+def late_batch(driver: Driver) -> None:
+    driver.spend(LATE, Leaf.POLL, Region.FETCH)
+    driver.work(1.9 * LATE)
+
+
+def accumulated(driver: Driver, epoch: int, batches: int) -> None:
+    """By 4, as ``if (i + 1) % 4 == 0: step()`` does: what is left over is in the next epoch's first step."""
+    for place in range(batches):
+        if place == 0 and epoch:
+            late_batch(driver)
+        driver.work(0.05)
+        driver.fetch()
+        driver.spend(0.02)
+        driver.backward(0.03)
+        if place % 4 == 3:
+            driver.optimizer()
+    driver.fetches += 1  # finds the end of the loader
+
+
+def zipped(driver: Driver, epoch: int, batches: int) -> None:
+    """``zip(target, source)``: the last of the longer loader is dropped."""
+    for place in range(batches):
+        if place == 0 and epoch:
+            late_batch(driver)
+        driver.work(0.05)
+        driver.fetch()
+        driver.fetch()
+        driver.spend(0.04)
+        driver.backward(0.05)
+        driver.optimizer()
+    driver.fetch()
+    driver.fetches += 1
+    driver.spend(0.02)  # the epoch's figures are printed
+
+
+def skipped(driver: Driver, epoch: int, batches: int) -> None:
+    """Batches without boxes: ``continue``."""
+    driver.train(batches)
+    driver.fetches += 3
+    if epoch < 6:
+        late_batch(driver)
+        driver.spend(0.01, region=Region.NO_GRAD)  # an average of the weights
+
+
+EPOCHS = {"100 batches": (accumulated, 100), "101": (accumulated, 101), "102": (accumulated, 102),
+          "103": (accumulated, 103), "zip": (zipped, 40), "skipped": (skipped, 40)}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EPOCHS)
+def test_waits_for_batches_of_which_some_are_dropped_are_for_data(kind: str) -> None:
+    epoch_of, batches = EPOCHS[kind]
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.fork(2001)
+    for epoch in range(7):
+        epoch_of(driver, epoch, batches)
+    driver.finalize()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds.get("evaluation", 0.0) == 0.0
+    assert rank.lost == {"data_cpu": pytest.approx(6 * LATE, rel=0.15)}  # six backwards count as two steps
+    adds_up(rank)
+
+
+def of_one_batch(driver: Driver) -> None:
+    driver.fetch()
+    driver.spend(0.1, region=Region.NO_GRAD)
+    driver.fetches += 1
+
+
+def late_and_launched(driver: Driver) -> None:
+    """On a GPU: the forward pass of each batch is only launched, and its batches come late."""
+    for _ in range(20):
+        driver.fetch(0.1, Leaf.POLL)
+        driver.spend(0.004, region=Region.NO_GRAD)
+    driver.fetches += 1
+
+
+def with_gradients(driver: Driver) -> None:
+    for _ in range(20):
+        driver.fetch(0.02, Leaf.POLL)
+        driver.spend(0.02)
+    driver.fetches += 1
+
+
+@pytest.mark.parametrize("of", [of_one_batch, late_and_launched, with_gradients])
+def test_batches_that_a_model_ran_on_are_an_evaluation(of: Callable[[Driver], None]) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    spent = 0.0
+    for _ in range(4):
+        driver.train(40)
+        began = driver.now
+        of(driver)
+        spent += (driver.now - began) / 1e9
+    driver.train(20)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {}
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(spent, rel=0.05)
+    adds_up(rank)
+
+
+def test_batches_dropped_after_the_last_step_are_no_evaluation() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(40)
+    for _ in range(4):
+        driver.fetch(0.01, Leaf.POLL)
+    driver.finalize()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds.get("evaluation", 0.0) == 0.0
+
+
+def test_the_wait_for_a_batch_that_is_trained_on_is_no_part_of_an_evaluation() -> None:
+    """Forward passes without gradients on data that no loader fetches, then a late batch. No stack was taken."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for _ in range(3):
+        driver.train(40)
+        driver.spend(0.9, region=Region.NO_GRAD)
+        late_batch(driver)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(2.7, abs=0.05)
+    assert rank.lost == {"data_cpu": pytest.approx(3 * LATE, abs=0.05)}
+    adds_up(rank)
