@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from trainprobe.causes.base import Claim, Items, Window, excess_ns, take_items
+from trainprobe.causes.heavier_batch import grew_alike
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Region
 
+_FORWARD = (Region.STEP, Region.NO_GRAD)
 _TOGETHER = 0.25
 """The backward's excess as a part of the forward's from which on they grew together."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """Compute in all regions, when the backward grew along."""
+    """Compute in all regions, when the backward grew along: by a part of what the forward did, or in proportion, as
+    behind a frozen backbone."""
     compute = take_items(left, states=[State.COMPUTE])
-    forward = sum(ns for (_, region, _), ns in compute.items() if region in (Region.STEP, Region.NO_GRAD))
+    forward = sum(ns for (_, region, _), ns in compute.items() if region in _FORWARD)
     inside = sum(compute.values()) - forward
-    if inside <= 0 or inside < _TOGETHER * forward:
+    if inside <= 0 or (inside < _TOGETHER * forward and not grew_alike(window, *_FORWARD)):
         inner = take_items(compute, regions=[Region.BACKWARD, Region.OPTIMIZER, Region.FETCH])
         return Claim(None, inner) if inner and sum(inner.values()) < 0.1 * excess_ns(window) else None
     return Claim(None, compute)

@@ -9,6 +9,7 @@ from dataclasses import field
 
 from trainprobe.causes.policy import Policy, stall_limit_ns
 from trainprobe.derive.steps.baseline import LEAST, Baseline, Ordinary
+from trainprobe.derive.steps.changed_work import ChangedWork
 from trainprobe.derive.steps.clock import StepClock
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.steps.stability import Stability
@@ -49,6 +50,7 @@ class StepProgress:
     buffer: StepBuffer = field(default_factory=StepBuffer)
     first_due: int = 0  # workers that were started again and have yet to deliver for the first time
     throttled_step: int = -1  # the last one that stalled by the quota
+    changed: ChangedWork = field(default_factory=ChangedWork)
     _early: list[Ordinary] = field(default_factory=list)
 
     @property

@@ -26,7 +26,7 @@ from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Leaf, Region, cell
 from trainprobe.model.event import MarkRow, StackSeen
-from trainprobe.pipeline.rank import watch
+from trainprobe.pipeline.rank import changed_work, watch
 from trainprobe.pipeline.rank.ledger import taken_ns
 from trainprobe.pipeline.rank.open_step import QUIET
 from trainprobe.pipeline.rank.state import RankState
@@ -149,6 +149,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     else:
         enter(rank, judgement, step, row.at_ns, late=late, index=progress.clock.count - 1)
     rank.ordinary.late_ns += base
+    changed_work.add_late(rank, step, window, judgement)
 
 
 def _note_evaluators(rank: RankState) -> None:
@@ -333,6 +334,7 @@ def _least_ns(rank: RankState, main: Claim | None) -> float:
 def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: MarkRow) -> None:
     """Take in a step that is not late, or lost too little to be a stall."""
     baseline, ordinary, stolen = rank.progress.baseline, rank.ordinary, rank.surroundings.devices.stolen
+    rank.progress.changed.add_ordinary()
     ordinary.churn += row.gpu_memory.since(before.gpu_memory)
     ordinary.swap_faults += _swap_faults(before, row) or 0
     if units == step.steps:
