@@ -284,11 +284,18 @@ class WorkerPool:
     def since_start_ns(self, start_ns: int, end_ns: int) -> int:
         """How long before the end of an interval the first of the workers was started that were started in it: of those
         that live then, or else of all; a fork more is counted in, because the first one's begin is not seen."""
+        begun, fork = self._begun(start_ns, end_ns)
+        return min(end_ns - begun[0] + fork, end_ns - start_ns) if begun else 0
+
+    def starting_ns(self, start_ns: int, end_ns: int) -> int:
+        """How long starting the same workers took their parent, one after the other; 0 of a single one."""
+        begun, fork = self._begun(start_ns, end_ns)
+        return begun[-1] - begun[0] + fork if begun else 0
+
+    def _begun(self, start_ns: int, end_ns: int) -> tuple[list[int], int]:
+        """When the workers were started in an interval that live at its end, or else all; what each start took."""
         begun = self._begun_in(start_ns, end_ns) or sorted(at for at in self.starts if start_ns <= at < end_ns)
-        if not begun:
-            return 0
-        fork = (begun[-1] - begun[0]) // (len(begun) - 1) if begun[1:] else 0
-        return min(end_ns - begun[0] + fork, end_ns - start_ns)
+        return begun, (begun[-1] - begun[0]) // (len(begun) - 1) if begun[1:] else 0
 
     def _begun_in(self, start_ns: int, end_ns: int) -> list[int]:
         """When the workers were started, in an interval, that live at its end."""

@@ -48,6 +48,8 @@ _STARTING = "popen_"
 """In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
 _OWN = (State.COMPUTE, State.SLEEP)
 """What a training does by itself, unless a stack shows that it starts a process. The time of a fork is short."""
+_BETWEEN = (Region.STEP, Region.NO_GRAD)
+"""Where a training computes between its marks, as a sampler does that shuffles the data set."""
 _STATES = (
     State.DATA_WAIT,
     State.DATA_INLINE,
@@ -90,13 +92,26 @@ def _started_again(window: Window) -> int:
 
 def _since_start(window: Window, taken: dict[Item, float]) -> dict[Item, float]:
     """What came before the first of them was started is not for them, but for the end of those before, which the fetch
-    waits for. A fork takes its time outside of the fetch."""
+    waits for. A fork takes its time outside of the fetch; what is computed there behind the last one is the training's
+    own: the loader asks its sampler for the first batches. Behind a single one a stack may show that it starts."""
     if not window.starts:
         return taken
     fetching = {item: ns for item, ns in taken.items() if item[1] == Region.FETCH}
     beside = {item: ns for item, ns in taken.items() if item not in fetching and item[0] is not State.SLEEP}
     since = max(window.starts.since_ns - sum(fetching.values()), _FORK_NS * window.starts.count)
-    return fetching | up_to(beside, since)
+    seen = window.starts.starting_ns > 0 or not _shows_start(window)
+    starting = window.starts.starting_ns + _FORK_NS if seen else since
+    beside = up_to(beside, since)
+    return fetching | beside | up_to({item: ns for item, ns in beside.items() if _computes(item)}, starting)
+
+
+def _computes(item: Item) -> bool:
+    state, region, _ = item
+    return state is State.COMPUTE and region in _BETWEEN
+
+
+def _shows_start(window: Window) -> bool:
+    return any(_STARTING in frame for stack in window.late.stacks for frame in stack.frames)
 
 
 def _without_slow_batch(window: Window, taken: dict[Item, float]) -> dict[Item, float]:
@@ -124,10 +139,9 @@ def claim_processes(window: Window, left: Items) -> Claim | None:
     count = _started_again(window)
     if not count or _in_loader(_since_start(window, take_items(window.excess, states=_STATES))):
         return None
-    starting = any(_STARTING in frame for stack in window.late.stacks for frame in stack.frames)
     left = without_queue_of_saves(window, left)
     taken = {item: ns for item, ns in take_items(left, states=_STATES).items() if item[2] != Leaf.CHILD}
-    if not starting:
+    if not _shows_start(window):
         own = {item: ns for item, ns in taken.items() if item[0] in _OWN}
         waits = up_to({item: ns for item, ns in taken.items() if item not in own}, _since_ns(window))
         if pool_ns(window, *CPU, *STORAGE, *BLOCKED) > sum(waits.values()) / 2:  # it waits for their work

@@ -121,6 +121,7 @@ def _starts(rank: RankState, part: Measured) -> WorkerStarts:
         renewed_ns=workers.renewed_ns(start, end) if part.churn is not OPEN else 0,  # an open one's may evaluate
         since_ns=workers.since_start_ns(start, end),
         usual_ns=(rank.lives.startup.workers or 0.0) * NS,
+        starting_ns=workers.starting_ns(start, end),
     )
 
 
