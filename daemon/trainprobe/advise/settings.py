@@ -245,7 +245,8 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
             word("prefetch_factor"), now, None, 0.0,
             saying("workers are slower than the training on the whole: batches ahead are used up; see num_workers"),
         )  # fmt: skip
-    found = queue.ahead(load, [(stall.first_step, stall.seconds) for stall in facts.stalls(*queue.CAUSES)], ahead)
+    batches = [queue.LateBatch.of(s.first_step, s.seconds, s.evidence) for s in facts.stalls(*queue.CAUSES)]
+    found = queue.ahead(load, batches, ahead)
     if found is None:
         why = saying("{number:# batch|# batches} came late, median {each}: batches made ahead would not cover them",
                      number=len(late), each=seconds(median(late)))  # fmt: skip
@@ -294,7 +295,7 @@ def _batch_size(facts: SettingsInput, workers: ProposedSetting) -> list[Proposed
 
 
 def _persistent(facts: SettingsInput) -> ProposedSetting:
-    lost, load = facts.stalled("worker_startup"), facts.loader
+    lost = facts.stalled("worker_startup")
     others = [stall for stall in facts.rank.stalls if any(one.key == PROCESSES for one in stall.evidence)]
     lost -= sum(stall.shares.get("worker_startup", 0.0) for stall in others)
     shared = sum("worker_startup" in stall.shares for stall in facts.rank.stalls)  # a save at the same edge may be more
@@ -309,14 +310,12 @@ def _persistent(facts: SettingsInput) -> ProposedSetting:
                 started=seen.started, peak=seen.peak,
             )  # fmt: skip
         return ProposedSetting(word("persistent_workers"), saying("not seen"), None, 0.0, reason)
-    first = load.each if load is not None else 0.0
-    gain = max(0.0, lost - edges * first)
     reason = saying(
         "workers were started again {edges:once|# times}, {each} each", edges=edges, each=seconds(lost / edges)
     )
     limit = saying("workers keep their memory between epochs, and their copy of the dataset")
-    proposed = "True" if lost >= facts.worth and gain else None
-    return ProposedSetting(word("persistent_workers"), saying("False"), proposed, gain, reason, limit)
+    proposed = "True" if lost >= facts.worth else None
+    return ProposedSetting(word("persistent_workers"), saying("False"), proposed, lost, reason, limit)
 
 
 def _pinned(facts: SettingsInput) -> ProposedSetting:

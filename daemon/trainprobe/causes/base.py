@@ -47,6 +47,7 @@ class WorkerStarts:
     since_ns: int = 0  # from the start of the step's first one until its end; of those that live then, if any do
     usual_ns: float = 0.0  # that the run's first ones took until they delivered; 0: not known
     starting_ns: int = 0  # from the begin of the first one's start to the end of the last one's; 0: a single one
+    batch_ns: float = 0.0  # that an ordinary step's batch takes a worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trainprobe.causes.base import Items, Window, at_most, excess_ns, pool_ns, take_items
+from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, take_items
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.steps.untrained_batches import model_ran
@@ -15,6 +15,7 @@ from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
+from trainprobe.model.report import Evidence
 
 OTHER_WORK = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, State.SLEEP)
 """What neither an evaluation nor a compilation is made of, though it may come with it: a tracker's answer, a pause."""
@@ -26,6 +27,8 @@ BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.D
 FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
 """Where a worker of torch's DataLoader is blocked while it makes a batch: idle, it waits at its pipe. (Workers of other
 pools are idle at a lock.)"""
+MAKING = (*CPU, *STORAGE, *SWAP, *FETCHING)
+"""What such a worker does to make a batch."""
 _WORTH_A_LOCK, _WAITS_TOO = 0.7, 0.2
 IN_CALL: dict[Leaf, Message] = {
     Leaf.SLEEP: template("in_call.sleep", "a sleep")(),
@@ -61,6 +64,7 @@ WORKERS = template("data.workers", "workers")
 SYSTEM_CALL = template("system_call", "system call")
 A_FILE = template("a_file", "a file")
 A_CALL = template("a_call", "a call")
+NEW_EPOCH = template("data.new_epoch", "fetches beyond an ordinary step's: the loader began anew")
 IN_FRAME = template("in_frame", ", in {frame}")
 FOR_THREAD = template("data_thread.waits", "training thread waits for thread {tid}")
 AT_A_LOCK = template("data_thread.waited", "training thread waited at a lock")
@@ -126,6 +130,17 @@ def evaluates(window: Window) -> bool:
     """Whether more batches were fetched than trained on, and a model ran on them."""
     extra = window.extra_fetches
     return extra >= window.policy.evaluation_fetches and model_ran(extra, window.batch, window.excess)
+
+
+def new_epoch(window: Window) -> list[Evidence]:
+    """Whether the loader began anew in a step: the fetch that finds the epoch's end is one more than its backwards, or
+    its workers were started again. No batch was made ahead then. (Where batches are put together of several fetches,
+    those of a step differ.)"""
+    starts, more = window.starts, round(window.extra_fetches)
+    again = not isinstance(starts, Unseen) and not starts.first and starts.count + starts.due > 0
+    if again or (more >= 1 and window.fetches_per_backward <= 1):
+        return [Evidence.of(NEW_EPOCH(), max(0, more), "", window.driver_pid)]
+    return []
 
 
 def slowest(window: Window, *leaves: Leaf) -> ThreadSample | None:

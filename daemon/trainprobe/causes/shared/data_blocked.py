@@ -49,6 +49,7 @@ def claim_usual(window: Window, left: Items) -> Claim | None:
             Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
             Evidence.of(waiting.BLOCKED_OUTSIDE(), told, "s"),
             Evidence.of(waiting.WORKERS(), window.workers, ""),
+            *waiting.new_epoch(window),
         ],
     )
 

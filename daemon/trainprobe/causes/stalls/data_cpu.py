@@ -6,7 +6,16 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers, with_made_ahead
 from trainprobe.causes.base import Claim, Items, Unseen, Window, at_most, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import CPU, IN_FRAME, WAITED, WAITS_FOR_WORKERS, WORKERS, waited_for_cpu
+from trainprobe.causes.waiting import (
+    CPU,
+    IN_FRAME,
+    NEW_EPOCH,
+    WAITED,
+    WAITS_FOR_WORKERS,
+    WORKERS,
+    new_epoch,
+    waited_for_cpu,
+)
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.message import Message, template
 from trainprobe.model.report import Evidence
@@ -39,6 +48,7 @@ def claim(window: Window, left: Items) -> Claim | None:
             Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
             Evidence.of(CPU_SECONDS(), seconds(spent), "s"),
             Evidence.of(WORKERS(), window.workers, ""),
+            *new_epoch(window),
         ],
     )
 
@@ -58,6 +68,12 @@ DEAREST = template(
     "data_cpu.advice.dearest",
     "make the samples that cost most cheaper{where} (decode, resize, cache): single batches are late, not all",
 )
+OVER_THE_EDGE = template(
+    "data_cpu.advice.over_the_edge",
+    "let the loader's iterator go on over the edge of epochs (a sampler or a data set that repeats): each new one "
+    "waits {each:seconds} until a worker has made its first batch; or make batches cheaper{where} (decode, resize, "
+    "cache)",
+)
 NO_LOADER = template(
     "data_cpu.advice.no_loader",
     "make what the processes that it waits for compute cheaper{where}, or let more of them work further ahead: no "
@@ -73,7 +89,11 @@ def _advice(f: AdviceInput) -> list[Message]:
         if load.crowded:  # there is room once they are gone
             return [CROWDED(others=load.others, cpus=load.cpus, each=load.each, where=where)]
         return [CHEAPER_SAMPLES(each=load.each, cpus=load.cpus, where=where)]
-    return with_made_ahead(f, DEAREST(where=where) if f.fetching else NO_LOADER(where=where))
+    if not f.fetching:
+        return [NO_LOADER(where=where)]
+    if f.saw(NEW_EPOCH):
+        return with_made_ahead(f, OVER_THE_EDGE(each=f.each, where=where))
+    return with_made_ahead(f, DEAREST(where=where))
 
 
 SPEC = CauseSpec(

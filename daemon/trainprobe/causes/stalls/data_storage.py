@@ -41,6 +41,7 @@ def claim(window: Window, left: Items) -> Claim | None:
         evidence.append(Evidence.of(BLOCKED_SECONDS(), seconds(pool), "s"))
     chain, path = _chain(window, own=bool(inline) and part == 0, evidence=evidence)
     where = ON_FILE(path=path) if path else None
+    evidence += waiting.new_epoch(window)
     return Claim(Cause.DATA_STORAGE, taken, SUMMARY(where=where), chain, evidence)
 
 

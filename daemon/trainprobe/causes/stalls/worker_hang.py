@@ -64,7 +64,7 @@ def claim(window: Window, left: Items) -> Claim | None:
         evidence.append(Evidence.of(waiting.WORKER_BLOCKED(), seconds(seen.ns), "s", seen.pid, seen.path or None))
         if seen.call:
             evidence.append(Evidence.of(waiting.SYSTEM_CALL(), seen.call, "", seen.pid))
-    return Claim(Cause.WORKER_HANG, taken, summary, chain, evidence)
+    return Claim(Cause.WORKER_HANG, taken, summary, chain, [*evidence, *waiting.new_epoch(window)])
 
 
 def _at_pipe(window: Window) -> ThreadSample | None:

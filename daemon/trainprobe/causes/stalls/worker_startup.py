@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, no_setting
-from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items, up_to
+from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items, up_to, usual_ns
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, without_hang
+from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, evaluates, without_hang
 from trainprobe.causes.writing import without_queue_of_saves
+from trainprobe.derive.python.frameworks import is_own
+from trainprobe.derive.python.stacks import inside_loop, waits_for_work
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -20,7 +22,7 @@ from trainprobe.model.report import Evidence
 
 SUMMARY = template(
     "worker_startup.summary",
-    "{workers:# loader worker|# loader workers} started again, {seconds:seconds} until data flowed",
+    "{workers:# loader worker|# loader workers} started again, {seconds:seconds} until they made batches",
 )
 PROCESSES = template(
     "worker_startup.processes",
@@ -29,9 +31,7 @@ PROCESSES = template(
 NEXT_BATCH = template(
     "worker_startup.next_batch", "{seconds:seconds} until the first batch of a loader worker that was started again"
 )
-STARTS_WORKERS = template(
-    "worker_startup.starts_workers", "training thread starts workers and waits for their first batch"
-)
+STARTS_WORKERS = template("worker_startup.starts_workers", "training thread starts workers and waits for them")
 STARTS_PROCESSES = template("worker_startup.starts_processes", "training thread starts processes")
 WORKERS_STARTED = template("worker_startup.workers_started", "workers started in the step")
 PROCESSES_STARTED = template("worker_startup.processes_started", "processes started in the step")
@@ -44,12 +44,14 @@ _FORK_NS = NS // 20
 """What the training does outside of the fetch to start one of them, at most."""
 _SLOWER_NS = 0.1 * NS
 """Beyond the run's first start: a start that takes no longer is one."""
+_BY_INDEX = ("__getitem__", "__getitems__")
 _STARTING = "popen_"
 """In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
 _OWN = (State.COMPUTE, State.SLEEP)
 """What a training does by itself, unless a stack shows that it starts a process. The time of a fork is short."""
 _BETWEEN = (Region.STEP, Region.NO_GRAD)
 """Where a training computes between its marks, as a sampler does that shuffles the data set."""
+_WORKING = (*CPU, *STORAGE, *SWAP, *BLOCKED)
 _STATES = (
     State.DATA_WAIT,
     State.DATA_INLINE,
@@ -74,7 +76,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     taken = _since_start(window, take_items(without_hang(window, without_queue_of_saves(window, left)), states=_STATES))
     if not _in_loader(taken):
         return None
-    taken = _without_slow_batch(window, taken)
+    taken = _without_first_batch(window, taken)
     return _claim(
         window,
         taken,
@@ -114,15 +116,37 @@ def _shows_start(window: Window) -> bool:
     return any(_STARTING in frame for stack in window.late.stacks for frame in stack.frames)
 
 
-def _without_slow_batch(window: Window, taken: dict[Item, float]) -> dict[Item, float]:
-    """A start that takes much longer than the run's first one is that, and then a batch that its workers work on."""
+def _without_first_batch(window: Window, taken: dict[Item, float]) -> dict[Item, float]:
+    """Workers that live on make the first batch of an epoch anew, too: the queue ends with the one before. A start that
+    takes much longer than the run's first one is that, and then a batch that its workers work on."""
     fetching = sum(ns for (_, region, _), ns in taken.items() if region == Region.FETCH)
+    start = max(0.0, fetching - _first_batch_ns(window))
     usual = window.starts.usual_ns if window.starts else 0.0
     longest = max(2 * usual, usual + _SLOWER_NS)
-    worked = pool_ns(window, *CPU, *STORAGE, *SWAP, *BLOCKED)
-    if not usual or fetching <= longest or worked < (fetching - longest) / 2:
-        return taken
-    return {item: ns * longest / fetching if item[1] == Region.FETCH else ns for item, ns in taken.items()}
+    if usual and start > longest and pool_ns(window, *_WORKING) >= (fetching - longest) / 2:
+        start = longest
+    part = start / fetching if fetching else 0.0
+    return {item: ns * part if item[1] == Region.FETCH else ns for item, ns in taken.items()}
+
+
+def _first_batch_ns(window: Window) -> float:
+    """How long the new workers took for their first batches: as for others, if each worked for so long. Nearly all of
+    their work, where a stack shows that the data set's iterator begins: it does so in each epoch."""
+    starts = window.starts
+    if not starts or not starts.count:
+        return 0.0
+    each = (pool_ns(window, *_WORKING) + usual_ns(window, *_WORKING)) / starts.count
+    usual = min(starts.batch_ns, each)
+    iterates = any(map(_iterates, window.late.worker_stacks.values())) and not evaluates(window)  # there others worked
+    return max(usual, each - _FORK_NS) if iterates else usual
+
+
+def _iterates(stack: Sequence[str]) -> bool:
+    """Whether it is a worker's in an iterator. The user's function for the start of a worker (worker_init_fn) is called
+    by the worker's loop itself, and what a data set opens when it is first asked for a sample stays open."""
+    inside = inside_loop(stack)
+    by_index = any(frame.partition(" (")[0].endswith(_BY_INDEX) for frame in inside)
+    return bool(inside) and not is_own(inside[0]) and not by_index and not waits_for_work(stack)
 
 
 def _since_ns(window: Window) -> float:

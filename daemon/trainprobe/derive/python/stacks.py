@@ -67,8 +67,14 @@ def _is_process(frame: str) -> bool:
 
 def waits_for_work(stack: Sequence[str]) -> bool:
     """Whether it is a worker's that waits for its next batch: its loop called a queue, no code of a batch."""
+    inside = inside_loop(stack)
+    return bool(inside) and _is_queue(inside[0])
+
+
+def inside_loop(stack: Sequence[str]) -> Sequence[str]:
+    """What a worker's loop has called; nothing where it is not in its loop."""
     loops = [at for at, frame in enumerate(stack) if frame.startswith(("_worker_loop (", "worker ("))]
-    return bool(loops) and loops[-1] + 1 < len(stack) and _is_queue(stack[loops[-1] + 1])
+    return stack[loops[-1] + 1 :] if loops else ()
 
 
 def runs_program(stack: Sequence[str]) -> bool:

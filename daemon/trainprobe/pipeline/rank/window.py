@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trainprobe.causes.base import Feeder, Unseen, Window, WorkerStarts, WrittenLog
+from trainprobe.causes.waiting import MAKING
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.host.gpu_speed import Slowed
 from trainprobe.derive.steps.interval import Files
@@ -112,7 +113,7 @@ def _logs(part: Measured) -> Sequence[WrittenLog]:
 
 
 def _starts(rank: RankState, part: Measured) -> WorkerStarts:
-    workers, start, end = rank.lives.workers, part.start_ns, part.end_ns
+    workers, start, end, usual = rank.lives.workers, part.start_ns, part.end_ns, rank.progress.baseline.pool()
     started = workers.starts_in(start, end)
     return WorkerStarts(
         started,
@@ -122,6 +123,7 @@ def _starts(rank: RankState, part: Measured) -> WorkerStarts:
         since_ns=workers.since_start_ns(start, end),
         usual_ns=(rank.lives.startup.workers or 0.0) * NS,
         starting_ns=workers.starting_ns(start, end),
+        batch_ns=sum(usual[leaf] for leaf in MAKING) / max(1.0, rank.progress.baseline.fetches()),
     )
 
 

@@ -164,9 +164,10 @@ def _log_bursts(entries: Sequence[StallEntry]) -> int:
     return sum(entry.shares.get(Cause.LOGGING, 0.0) >= PART * entry.ns > 0 for entry in entries)
 
 
-def _late_batches(entries: Sequence[StallEntry]) -> list[tuple[int, float]]:
-    """Steps that waited for a batch, and for how many seconds."""
-    return [(entry.first_step, entry.ns / NS) for entry in entries if entry.cause.value in queue.CAUSES]
+def _late_batches(entries: Sequence[StallEntry]) -> list[queue.LateBatch]:
+    """Steps that waited for a batch."""
+    late = [entry for entry in entries if entry.cause.value in queue.CAUSES]
+    return [queue.LateBatch.of(entry.first_step, entry.ns / NS, entry.evidence) for entry in late]
 
 
 def _explaining(entry: StallEntry) -> Sequence[tuple[str, ...]]:
