@@ -132,6 +132,7 @@ class Window:
     taken_ns: int = 0  # for so long a processor that the driver was on did not run it, in a finished step
     servers: Collection[str] = ()  # peers of sockets that earlier waits were found to be for, and no ranks
     feeder: Feeder | None = None  # of all ordinary steps
+    fetch_bytes: float | None = None  # in shared memory, mean; None: not told, or none is there
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 
 

@@ -256,6 +256,34 @@ def test_fetches_that_outnumber_backwards_are_fake_batching_where_workers_are_id
     adds_up(rank)
 
 
+@pytest.mark.parametrize(
+    ("work", "size", "cause"),
+    [(0.009, None, "fake_batching"), (0.045, None, "data_cpu"), (0.009, 3e5, "fake_batching"), (0.009, 2e7, "unknown")],
+)
+def test_fetches_that_outnumber_backwards_are_no_fake_batching_for_busy_workers_and_large_batches(
+    work: float, size: float | None, cause: str
+) -> None:
+    """Detectron2 groups single samples by their shape; several loaders give a batch each."""
+    driver = Driver(batch=None if size is None else int(size))
+    driver.begin()
+    for pid in range(2000, 2004):
+        driver.fork(pid)
+    for _ in range(100):
+        for _ in range(16):
+            driver.work(work)
+            driver.fetch(0.01, Leaf.POLL)
+        driver.spend(0.03)
+        driver.backward(0.02)
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.verdict.cause == cause
+    assert any("batch_size" in advice for one in rank.bottlenecks for advice in one.advice) == (
+        cause == "fake_batching"
+    )
+    adds_up(rank)
+
+
 def test_fetches_that_outnumber_backwards_are_fake_batching() -> None:
     driver = Driver()
     driver.begin()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import always
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import MAKING
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
@@ -16,11 +17,17 @@ FETCHES = template("fake_batching.fetches", "fetches per backward")
 SECONDS = template("fake_batching.seconds", "training thread in fetches")
 
 
+_SMALL = 8_000_000
+"""Bytes of one fetch: more is a batch, or as dear to hand over."""
+
+
 def claim(window: Window, left: Items) -> Claim | None:
-    """The driver's data time, when it fetches several batches per backward (accumulation has a backward for each)."""
-    if window.fetches_per_backward < window.policy.fake_fetches:
+    """The driver's data time, when it fetches several small batches per backward (accumulation has one for each).
+    Not the wait for workers that are busy: they are too slow, however their samples are put together."""
+    if window.fetches_per_backward < window.policy.fake_fetches or (window.fetch_bytes or 0.0) > _SMALL:
         return None
-    taken = take_items(left, states=[State.DATA_WAIT, State.DATA_INLINE])
+    busy = pool_ns(window, *MAKING) > 0
+    taken = take_items(left, states=[State.DATA_INLINE] if busy else [State.DATA_WAIT, State.DATA_INLINE])
     if not taken:
         return None
     each = round(window.fetches_per_backward)

@@ -104,6 +104,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         churn=part.churn,
         slowed=around.gpu_pace.over(start, end),
         servers=rank.open.servers,
+        fetch_bytes=rank.memory.batch_bytes.mean,
     )
 
 
