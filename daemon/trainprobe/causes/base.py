@@ -76,6 +76,15 @@ class Feeder:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockedWorkers:
+    """Workers on no CPU in the code of a batch, while the driver waited: their stacks, of so many looks at workers."""
+
+    stacks: Sequence[Sequence[str]]
+    looks: int
+    command: str  # that workers ran most; "": none
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Time of one driver, beside what is ordinary for it: one step (finished, or still open), a second where nothing
     marks steps, or all ordinary steps together. Times in ns. ``pipeline.rank.window`` makes them."""
@@ -132,6 +141,7 @@ class Window:
     taken_ns: int = 0  # for so long a processor that the driver was on did not run it, in a finished step
     servers: Collection[str] = ()  # peers of sockets that earlier waits were found to be for, and no ranks
     feeder: Feeder | None = None  # of all ordinary steps
+    blocked_workers: BlockedWorkers | None = None  # of all ordinary steps
     fetch_bytes: float | None = None  # in shared memory, mean; None: not told, or none is there
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 

@@ -62,6 +62,7 @@ BLOCKED_OUTSIDE = template("data.workers_blocked", "workers blocked outside of t
 WORKER_BLOCKED = template("data.worker_blocked", "worker blocked")
 WORKERS = template("data.workers", "workers")
 SYSTEM_CALL = template("system_call", "system call")
+AT_PIPES = template("data.at_pipes", "looks at workers that wait at a pipe in the code of a batch")
 A_FILE = template("a_file", "a file")
 A_CALL = template("a_call", "a call")
 NEW_EPOCH = template("data.new_epoch", "fetches beyond an ordinary step's: the loader began anew")

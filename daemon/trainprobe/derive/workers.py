@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
@@ -67,6 +67,7 @@ class ChildCommand:
     start_ns: int
     end_ns: int
     output: str = ""  # of a compiler: the directory of its source, "" not known
+    ppid: int = 0
 
 
 def in_rows(commands: Iterable[ChildCommand], start_ns: int, end_ns: int, apart_ns: int = 0) -> list[tuple[int, int]]:
@@ -221,7 +222,7 @@ class WorkerPool:
             return None
         if life.role in _ERRANDS:
             self.child_commands[life.role].append(
-                ChildCommand(life.pid, life.comm, life.start_ns, event.at_ns, life.output)
+                ChildCommand(life.pid, life.comm, life.start_ns, event.at_ns, life.output, life.ppid)
             )
         if life.role != "worker":
             return None
@@ -314,8 +315,13 @@ class WorkerPool:
     def _ran(self, role: str, until_ns: int) -> list[ChildCommand]:
         """Those of a role, with those still running then."""
         live = (one for one in self.live.values() if one.role == role)
-        running = [ChildCommand(one.pid, one.comm, one.start_ns, until_ns, one.output) for one in live]
+        running = [ChildCommand(one.pid, one.comm, one.start_ns, until_ns, one.output, one.ppid) for one in live]
         return [*self.child_commands[role], *running]
+
+    def command_of_workers(self) -> str:
+        """The command that workers ran most, of the latest ones; "" where they ran none."""
+        names = Counter(one.name for one in self._ran("helper", 0) if one.ppid not in (0, self.driver))
+        return max(names, key=lambda name: names[name], default="")
 
     def compiles(self, pid: int) -> bool:
         """Whether a live child is a compiler."""

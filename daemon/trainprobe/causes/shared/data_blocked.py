@@ -8,6 +8,7 @@ from __future__ import annotations
 from trainprobe.causes import waiting
 from trainprobe.causes.base import Claim, Items, Window, excess_ns, pool_ns, seconds, usual_ns
 from trainprobe.causes.spec import OrderedRule
+from trainprobe.derive.python.stacks import MOST, common
 from trainprobe.model.cause import Cause
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import template
@@ -21,6 +22,16 @@ _MOST = 0.5
 """Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
 _USUAL = 0.25
 """Of the workers' time in ordinary steps: then it is how this data is fetched."""
+OF_COMMAND = template(
+    "data_blocked.of_command",
+    "workers wait at a pipe for {command}{where}, in {hits} of {looks:# look|# looks} at them",
+)
+ANOTHER = template("data_blocked.another", "another process")
+_LOOKS, _MOSTLY = 3, 0.5
+_OVER_NETWORK = frozenset(
+    {"aws", "s5cmd", "s3cmd", "gsutil", "gcloud", "azcopy", "rclone", "curl", "wget", "hadoop", "hdfs"}
+)
+"""Commands that read a file over a network."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -54,4 +65,33 @@ def claim_usual(window: Window, left: Items) -> Claim | None:
     )
 
 
-RULES = (OrderedRule(claim, stall=150), OrderedRule(claim_usual, ordinary=60))
+def claim_pipe(window: Window, left: Items) -> Claim | None:
+    """Of ordinary steps, where workers seem idle. One that reads the output of a command waits at a pipe as an idle one
+    does; its stack is in the code of a batch."""
+    blocked = window.blocked_workers
+    if blocked is None or blocked.looks < _LOOKS or pool_ns(window, *waiting.MAKING) > 0:
+        return None
+    taken = waiting.waited(window, left) if window.fetches_per_backward else {}
+    if not taken or len(blocked.stacks) <= _MOSTLY * blocked.looks:
+        return None
+    network, where = blocked.command in _OVER_NETWORK, common(blocked.stacks, MOST)
+    command = blocked.command or ANOTHER()
+    line = waiting.IN_FRAME(frame=where.message(counted=False)) if where is not None and not network else None
+    return Claim(
+        Cause.DATA_STORAGE if network else Cause.UNKNOWN,
+        taken,
+        OF_COMMAND(command=command, where=line, hits=len(blocked.stacks), looks=blocked.looks),
+        [waiting.WAITS_FOR_WORKERS(), BLOCKED_IN(call=waiting.IN_CALL[Leaf.PIPE_READ])],
+        [
+            Evidence.of(waiting.WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
+            Evidence.of(waiting.AT_PIPES(), len(blocked.stacks), ""),
+            Evidence.of(waiting.WORKERS(), window.workers, ""),
+        ],
+    )
+
+
+RULES = (
+    OrderedRule(claim, stall=150),
+    OrderedRule(claim_usual, ordinary=60),
+    OrderedRule(claim_pipe, ordinary=85),
+)

@@ -9,7 +9,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
-from trainprobe.causes.waiting import BLOCKED, BLOCKED_BATCHES, CPU, asked_again, user_thread
+from trainprobe.causes.waiting import AT_PIPES, BLOCKED, BLOCKED_BATCHES, CPU, asked_again, user_thread
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -127,11 +127,19 @@ def named(told: Iterable[tuple[Message | None, float]]) -> Message | None:
     return KNOWN[kind]() if kind in KNOWN and ns >= MOST * spent.total() else None
 
 
+WITHOUT_IT = template(
+    "unknown.advice.without_it",
+    "read the data without another process between, or let more workers (num_workers) wait at the same time",
+)
+
+
 def _advice(f: AdviceInput) -> list[Message]:
     """Where workers are blocked in each batch, more of them are blocked at the same time."""
     load = f.loader
     if load is not None and not load.keeps_up and load.blocked > load.cpu:
         return more_workers(f)
+    if f.saw(AT_PIPES):
+        return [WITHOUT_IT()]
     mostly = next((one.message for one in f.evidence if one.key == SECONDS_IN.id), None)
     pauses = mostly is not None and mostly.params["state"] == State.SLEEP
     return [SHORTEN(where=f.line)] if pauses and f.line is not None else []

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from trainprobe.derive.python.frameworks import is_own
-from trainprobe.derive.python.stacks import is_idle
+from trainprobe.derive.python.stacks import inside_loop, is_idle, waits_for_work
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread
 
@@ -23,11 +23,21 @@ class WorkerStacks:
     """Of workers that made a batch while the driver waited for one; ``asked``: idle ones too."""
 
     asked: int = 0
+    seen: int = 0
     taken: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=32))
+    blocked: list[tuple[str, ...]] = field(default_factory=list)  # of those that made a batch, on no CPU
 
-    def add(self, frames: tuple[str, ...]) -> None:
-        if frames and not is_idle(frames):
-            self.taken.append(frames)
+    def add(self, frames: tuple[str, ...], *, running: bool) -> None:
+        if not frames:
+            return
+        counted = self.seen < KEEP
+        self.seen += counted
+        in_loop = bool(inside_loop(frames))
+        if waits_for_work(frames) if in_loop else is_idle(frames):
+            return
+        self.taken.append(frames)
+        if in_loop and counted and not running:
+            self.blocked.append(frames)
 
 
 @dataclass(slots=True)

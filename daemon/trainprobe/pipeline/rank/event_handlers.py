@@ -99,7 +99,7 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
             rank.ordinary.lines.add(event.frames, event.others)
         return
     if not own:  # asked in a late step or not, it was waited for
-        rank.ordinary.of_workers.add(event.frames)
+        rank.ordinary.of_workers.add(event.frames, running=event.running)
     if event.at_ns == rank.ordinary.lines_ns:
         return
     if event.frames and boundary is not None and event.at_ns >= boundary.at_ns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainprobe.causes.base import Feeder, Unseen, Window, WorkerStarts, WrittenLog
+from trainprobe.causes.base import BlockedWorkers, Feeder, Unseen, Window, WorkerStarts, WrittenLog
 from trainprobe.causes.waiting import MAKING
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.host.gpu_speed import Slowed
@@ -144,7 +144,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
     ordinary = rank.ordinary
     items = {item: int(ns) for item, ns in ordinary.items.items()}
     part = Measured(rank.start_ns, rank.open.sample_ns, 0.0, suspects, items, ordinary.pool_in_waits()[0])
-    window = window_of(rank, part)
+    window, of = window_of(rank, part), ordinary.of_workers
     rivals = rank.surroundings.devices.rivals_at_most(rank.start_ns, lambda pid: pid in window.own or rank.known(pid))
     return replace(
         window,
@@ -169,6 +169,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         swap_faults=ordinary.swap_faults or None,
         feeder=_feeder(rank),
         late_rank=_late_rank(ordinary.collectives.late),
+        blocked_workers=BlockedWorkers(of.blocked, of.seen, rank.lives.workers.command_of_workers()),
         slowed=slowed,
     )
 

@@ -1,0 +1,74 @@
+"""Workers that read the output of a command: they wait at a pipe, as idle ones do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders.driver import Driver, moment, played
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.model.cells import Leaf
+from trainprobe.model.event import ProcessEvent, ProcessEventKind, StackSeen
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+
+LOOP = "_worker_loop (torch/utils/data/_utils/worker.py:340)"
+READS = (LOOP, "fetch (torch/utils/data/_utils/fetch.py:35)", "Pipe.read (webdataset/gopen.py:80)")
+SELECTS = (LOOP, "fetch (torch/utils/data/_utils/fetch.py:35)", "read (train.py:8)", "select (selectors.py:415)")
+IDLE = (LOOP, "Queue.get (multiprocessing/queues.py:113)", "_poll (multiprocessing/connection.py:440)")
+
+WAITS = ("<module> (train.py:9)", "_try_get_data (torch/utils/data/dataloader.py:1200)", IDLE[-1])
+
+
+def fed(stack: tuple[str, ...], command: str = "", *, running: bool = False) -> Rank:
+    """Each step waits for workers that are at a pipe; ``command``: that one of them runs."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for pid in (2000, 2001):
+        driver.fork(pid)
+    if command:
+        driver.events.append(ProcessEvent(ProcessEventKind.FORK, driver.now, 3000, 2000, "python"))
+        arguments = (f"/usr/bin/{command}", "x")
+        driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, 3000, 2000, command, command=arguments))
+    for step in range(400):
+        driver.work(0.15, Leaf.PIPE_READ)
+        driver.work(0.02)
+        driver.fetch(0.25, Leaf.POLL)
+        driver.spend(0.01)
+        driver.backward()
+        driver.optimizer()
+        if step % 10 == 0:
+            for pid, tid in pipeline.wants().stacks:
+                own = pid == driver.pid
+                seen = StackSeen(driver.now, pid, tid, WAITS if own else stack, running=running and not own)
+                driver.events.append(seen)
+            pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+            driver.events.clear()
+    driver.exit()
+    return rank_of(played(driver, pipeline), driver)
+
+
+@pytest.mark.parametrize("stack", [READS, SELECTS])
+def test_workers_that_wait_for_a_commands_output_are_not_idle(stack: tuple[str, ...]) -> None:
+    rank = fed(stack)
+    assert rank.bottlenecks[0].cause == "unknown"
+    assert rank.bottlenecks[0].summary.startswith("workers wait at a pipe for another process, in ")
+    assert "num_workers" in rank.bottlenecks[0].advice[0]
+    adds_up(rank)
+
+
+@pytest.mark.parametrize(("command", "cause"), [("aws", "data_storage"), ("ffmpeg", "unknown")])
+def test_the_command_that_workers_run_is_named(command: str, cause: str) -> None:
+    """What it reads over a network is storage."""
+    rank = fed(READS, command)
+    assert rank.bottlenecks[0].cause == cause
+    assert rank.bottlenecks[0].summary.startswith(f"workers wait at a pipe for {command}")
+    assert "Pipe.read (webdataset/gopen.py:80)" in rank.bottlenecks[0].summary
+    adds_up(rank)
+
+
+@pytest.mark.parametrize(("stack", "running"), [(IDLE, False), (READS, True)])
+def test_workers_that_are_idle_or_run_are_not_told_to_wait_at_a_pipe(stack: tuple[str, ...], running: bool) -> None:
+    rank = fed(stack, "aws", running=running)
+    assert rank.bottlenecks[0].cause == "unknown"
+    assert "pipe" not in rank.bottlenecks[0].summary
