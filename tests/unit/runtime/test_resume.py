@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.discovery.test_targets import World
+from trainprobe.config.schema import TargetsConfig
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
 from trainprobe.model.event import RankSeen, RunEnded, RunStarted
 from trainprobe.model.moment import NS, Moment
@@ -54,7 +55,7 @@ def named(world: World, pid: int) -> str:
 
 @pytest.fixture
 def first(tmp_path: Path) -> World:
-    world = World(tmp_path, auto=True)
+    world = World(tmp_path, TargetsConfig())
     world.step()
     return world
 
@@ -149,7 +150,7 @@ def test_a_scheduler_id_that_is_used_again_is_the_next_attempt_of_the_run(tmp_pa
     begun_before: dict[int, dict[str, int]] = {}
     names: list[str] = []
     for count in range(3):
-        world = World(tmp_path / str(count), auto=True)
+        world = World(tmp_path / str(count), TargetsConfig())
         world.targets.attempted(begun_before)
         world.step()
         world.train(100 + count, environ=SLURM)
