@@ -242,6 +242,9 @@ def test_the_records_of_saves_decide_over_the_slots_of_a_step() -> None:
         ("/elsewhere/latest", False),
         ("/run/step/config.json", True),
         ("/run/step/README.md", True),
+        ("/run/step/tokenizer.json", True),
+        ("/run/step/results.json", False),
+        ("/run/step/case_1.nii.gz", False),
         ("/run/config.json", False),
         ("/run/step/train.log", False),
         ("/run/step/metrics.csv", False),
@@ -257,6 +260,31 @@ def test_what_is_written_beside_a_checkpoint_belongs_to_the_save(beside: str, be
     driver.train(20)
     rank = ended(driver)
     assert rank.lost["checkpoint"] == pytest.approx(0.5 if belongs else 0.2, abs=0.01), rank.lost
+
+
+@pytest.mark.parametrize(
+    ("path", "saves"),
+    [("/out/instances.json", False), ("/out/predictions.pkl", False), ("/out/case.nii.gz", False), ("/out/7", True)],
+)
+def test_what_an_evaluation_writes_is_its_own_output(path: str, saves: bool) -> None:
+    """Detections are written in thousands of calls with an encoder's CPU between them, as a save's may be."""
+    driver = trained()
+    for _ in range(3):
+        for _ in range(20):
+            driver.fetch(0.002)
+            driver.spend(0.1, region=Region.NO_GRAD)
+        driver.fetches += 1
+        driver.write(path, SIZE, 0.2, gap=3.0)
+        driver.train(40)
+    rank = ended(driver)
+    adds_up(rank)
+    if saves:
+        assert rank.lost == pytest.approx({"checkpoint": 9.6}, abs=0.1)
+        return
+    assert rank.lost == {}
+    assert rank.checkpoints == []
+    assert rank.warnings == []
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(3 * 5.24, abs=0.3)
 
 
 def test_a_save_after_the_last_step_is_a_stall() -> None:

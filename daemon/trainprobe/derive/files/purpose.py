@@ -6,6 +6,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from trainprobe.derive.files.words import Holds, holds
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.text import StrEnum
 
@@ -17,7 +18,7 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*/_CHECKPOINT_METADATA", "*_steps.zip", "*model*.zip", "*.joblib",
 )  # fmt: skip
 _DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack", "*model*.zip", "*.joblib")
-"""Names that checkpoints and data sets share: before the first step, a file of such a name is data."""
+"""Names that checkpoints share with data sets and output: before the first step, a file of such a name is data."""
 _STATES = ("model", "checkpoint", "ckpt", "weight", "optim", "state", "param")
 """Words in the names of checkpoints in formats that data sets use too."""
 _SETS = ("train", "test", "val", "data")
@@ -31,8 +32,22 @@ _CACHES: tuple[str, ...] = ("/.cache/", "/torchinductor_", "/.triton/", "/__pyca
 _LOGS: tuple[str, ...] = ("*.log", "*.jsonl", "*.csv", "*.txt", "*.out", "*.err", "*.tsv", "*.log.*", "*.ndjson",
                           "*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*")  # fmt: skip
 _MEDIA: tuple[str, ...] = ("*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp", "*.bmp", "*.tif", "*.tiff", "*.svg", "*.pdf",
-                           "*.ppm", "*.exr", "*.avif", "*.mp4", "*.avi", "*.wav", "*.mp3", "*.html")  # fmt: skip
+                           "*.ppm", "*.exr", "*.avif", "*.mp4", "*.avi", "*.mov", "*.mkv", "*.webm", "*.wav", "*.mp3",
+                           "*.flac", "*.ogg", "*.opus", "*.m4a", "*.html")  # fmt: skip
 """Output for people (images, videos), wherever it is written, also beside a checkpoint."""
+_TEXTS: tuple[str, ...] = ("*.json", "*.geojson", "*.xml", "*.yaml", "*.yml", "*.md", "*.tex", "*.json.gz",
+                           "*.jsonl.gz", "*.csv.gz", "*.tsv.gz", "*.txt.gz", "*.xml.gz")  # fmt: skip
+_CONTAINERS: tuple[str, ...] = (
+    "*.nii", "*.nii.gz", "*.mha", "*.mhd", "*.nrrd", "*.dcm", "*.mgz", "*.mrc",
+    "*.ply", "*.obj", "*.stl", "*.off", "*.glb", "*.gltf", "*.pcd", "*.las", "*.laz", "*.xyz", "*.vtk", "*.vtu",
+    "*.vtp", "*.feather", "*.orc", "*.avro", "*.lance", "*.lmdb", "*.duckdb", "*.index", "*.faiss", "*.ann",
+    "*.xlsx", "*.nc", "*.mat", "*.fits", "*.root", "*.grib", "*.beton", "*.pdb", "*.cif", "*.sdf", "*.fasta", "*.fastq",
+    "*.bam", "*.nsys-rep", "*.ncu-rep", "*.prof", "*.pstats", "*.pftrace", "*.perfetto-trace", "*.xplane.pb",
+)  # fmt: skip
+"""Text, and containers of output and data, in which few programs keep a model: one whose name says so is a
+checkpoint."""
+_FOLDERS = (".zarr/", ".n5/", ".lmdb/")
+"""Ends of directories that are such a container."""
 LARGE = 1 << 20  # bytes: an unnamed file that is written whole and at least so large is a checkpoint
 
 
@@ -105,9 +120,26 @@ def is_named_output(path: str) -> bool:
     return _kind(path, True, False, False, False, FileRules()).of == FileClass.LOG
 
 
+def may_belong(path: str) -> bool:
+    """Whether a file in the directory of a save may be a part of it, as config.json and tokenizer.json are."""
+    name = path.rpartition("/")[2]
+    return not (is_named_output(path) or holds(name) == Holds.OUTPUT or _is_contained(path, name, _CONTAINERS))
+
+
+def _is_contained(path: str, name: str, containers: tuple[str, ...]) -> bool:
+    return _matches(name.lower(), containers) or any(folder in path for folder in _FOLDERS)
+
+
+def is_output(path: str) -> bool:
+    """Whether a file of a name that is not kept for checkpoints is output or data of the training, by that name."""
+    name = path.rpartition("/")[2]
+    said = holds(name)
+    return said == Holds.OUTPUT or (said is None and _is_contained(path, name, (*_TEXTS, *_CONTAINERS)))
+
+
 def _is_checkpoint(path: str, patterns: tuple[str, ...]) -> bool:
     """By its name, or by its directory."""
-    if not _matches(path, patterns):
+    if not _matches(path, patterns) or (not _matches(path, _unlike_data(patterns)) and is_output(path)):
         return False
     return not _matches(path.rpartition("/")[2], _BESIDE) or _matches(path, _of_names(patterns))
 
@@ -137,7 +169,7 @@ def _kind(path: str, large: bool, created: bool, append: bool, early: bool, rule
         return FileKind(FileClass.LOG, "stdout" if name in {"stdout", "stderr"} else "log")
     if _matches(name, _NEVER):
         return FileKind(FileClass.OTHER)
-    if created and large and not early:
+    if created and large and not early and not is_output(path):
         return FileKind(FileClass.CHECKPOINT)
     if not large and name and "." in name and not name.startswith(".") and not name.startswith("tmp"):
         return FileKind(FileClass.LOG, "log")

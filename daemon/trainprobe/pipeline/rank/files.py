@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import field, replace
 
 from trainprobe.derive.files.logs import LogUse
-from trainprobe.derive.files.purpose import FileClass, is_named_output
+from trainprobe.derive.files.purpose import FileClass, is_output, may_belong
 from trainprobe.derive.files.safety import Safety
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import SavingSteps, Seconds
@@ -93,8 +93,8 @@ class FileActivity:
 
 def _with_saves(files: ClassedFiles) -> ClassedFiles:
     """The files of one step, where all of a save counts as one: what lies beside its file or above the folder and is no
-    log (``last_checkpoint``, ``latest``, an index, a mark of completeness), and in its very folder also what is called
-    neither a log nor output (config.json, README.md)."""
+    log (``last_checkpoint``, ``latest``, an index, a mark of completeness), and in its very folder also text that is
+    called neither a log nor output (config.json, tokenizer.json, README.md)."""
     saved = {path.rpartition("/")[0] for _, of, path in files if of == FileClass.CHECKPOINT}
     if not saved:
         return files
@@ -107,6 +107,6 @@ def _with_saves(files: ClassedFiles) -> ClassedFiles:
 
 def _belongs(of: FileClass, path: str, saved: set[str], folders: set[str]) -> bool:
     folder = path.rpartition("/")[0]
-    return (of == FileClass.OTHER and folder in folders) or (
-        of == FileClass.LOG and folder in saved and not is_named_output(path)
-    )
+    if of == FileClass.LOG or (of == FileClass.OTHER and is_output(path)):
+        return folder in saved and may_belong(path)
+    return of == FileClass.OTHER and folder in folders

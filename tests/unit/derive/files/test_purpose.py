@@ -54,7 +54,8 @@ def test_a_name_of_the_configuration_is_a_checkpoint_at_any_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["grid.png", "samples/7.jpg", "figure.pdf", "clip.mp4", "iter_500/fake.PNG", "checkpoint-20/grid.png"]
+    "name",
+    ["grid.png", "samples/7.jpg", "figure.pdf", "clip.mp4", "x.flac", "iter_500/fake.PNG", "checkpoint-20/grid.png"],
 )
 @pytest.mark.parametrize("size", [20_000, 3_000_000])
 def test_a_picture_is_no_checkpoint_however_large(name: str, size: int) -> None:
@@ -102,3 +103,33 @@ def test_what_a_tracker_keeps_beside_models_is_a_log(name: str) -> None:
 def test_a_data_set_that_is_made_before_the_first_step_is_no_checkpoint(path: str) -> None:
     assert of(path, early=True) is not FileClass.CHECKPOINT
     assert of(path) is FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "coco_instances_results.json", "instances.json", "rank0_trace.json", "host.1.pt.trace.json.gz",
+        "case_001.nii.gz", "mesh.ply", "scan.obj", "boxes.xml", "cloud.las", "table.feather",
+        "faiss.index", "features.lmdb", "cache.zarr/0.0.0", "results.pkl", "predictions.pickle", "embeddings.npz",
+        "features.h5", "submission.zip",
+        "pred.tar", "model_predictions.json", "memory_snapshot.pickle", "history.pkl", "samples.msgpack",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [5_000, LARGE])
+def test_output_and_data_that_a_training_writes_are_no_checkpoints(name: str, size: int) -> None:
+    assert of(f"/out/{name}", size) is not FileClass.CHECKPOINT
+    assert of(f"/out/{name}", size, rules=FileRules((*FileRules().checkpoints, f"*/{name}"))) is FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.json", "xgb_model.json", "bestModel.json", "prediction_model.pkl", "epoch_3.pkl", "replay_buffer.pkl",
+        "agent.tar", "policy.zip", "ppo_cartpole.zip", "weights.mat", "state.ot", "net.params", "last.weights", "50",
+        "__0_0.distcp", "d/1f30ab", "step_7.npz", "best.h5", "x.msgpack", "ckpt-1.index",
+        "variables.data-00000-of-00001", "learned_embeds.bin", "preds_net.joblib", "features.pt",
+        "model.safetensors.index.json", "iter_0000500/results.pkl",
+    ],
+)  # fmt: skip
+def test_a_checkpoint_of_an_unusual_name_is_one(name: str) -> None:
+    assert of(f"/out/{name}") is FileClass.CHECKPOINT
