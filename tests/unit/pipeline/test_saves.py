@@ -262,6 +262,19 @@ def test_what_is_written_beside_a_checkpoint_belongs_to_the_save(beside: str, be
     assert rank.lost["checkpoint"] == pytest.approx(0.5 if belongs else 0.2, abs=0.01), rank.lost
 
 
+@pytest.mark.parametrize("name", ["save_sample_grid", "save_predictions", "plot_progress"])
+def test_what_else_is_saved_before_a_checkpoint_is_no_part_of_it(name: str) -> None:
+    driver = trained()
+    driver.spend(0.6)
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("main (train.py:9)", f"{name} (train.py:30)")))
+    driver.spend(0.6)
+    driver.write("/run/grid.png", 300_000, 0.003, ino=8)
+    driver.write("/run/last.pth", SIZE, 0.5)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost == pytest.approx({"cpu_bound": 1.2, "checkpoint": 0.5}, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("path", "saves"),
     [("/out/instances.json", False), ("/out/predictions.pkl", False), ("/out/case.nii.gz", False), ("/out/7", True)],

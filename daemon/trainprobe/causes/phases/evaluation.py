@@ -12,7 +12,7 @@ from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up
 from trainprobe.causes.heavier_batch import is_heavier
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
-from trainprobe.derive.files import save_spans
+from trainprobe.derive.python import serializers
 from trainprobe.derive.python.evaluators import in_batch, is_evaluation, is_named
 from trainprobe.derive.python.stacks import is_whole
 from trainprobe.derive.steps.ledger import Item
@@ -127,7 +127,7 @@ def _stacks(window: Window) -> list[Sequence[str]]:
     waits, found = waiting.waits_too(window), list[Sequence[str]]()
     for seen in window.late.stacks:
         shown = is_evaluation(seen.frames, window.evaluators)
-        beside = (waits and not seen.running) or (window.saves and save_spans.shown_by(seen.frames))
+        beside = (waits and not seen.running) or (window.saves and serializers.shown_by(seen.frames))
         if shown or (is_whole(seen.frames) and not beside):
             found.append(seen.frames)
     return found

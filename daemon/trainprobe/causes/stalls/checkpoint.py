@@ -21,9 +21,9 @@ from trainprobe.derive.files.save_spans import (
     SaveSpan,
     SavingSteps,
     ahead_ns,
-    shown_by,
     spans,
 )
+from trainprobe.derive.python.serializers import shown_by
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region

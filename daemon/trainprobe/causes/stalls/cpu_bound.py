@@ -9,8 +9,8 @@ from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import waits_too
-from trainprobe.derive.files.save_spans import shown_by
 from trainprobe.derive.python import evaluators
+from trainprobe.derive.python.serializers import shown_by
 from trainprobe.derive.python.stacks import innermost
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region

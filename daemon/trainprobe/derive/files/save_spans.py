@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from trainprobe.derive.files.purpose import LARGE, FileClass
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.saves import Saves
 from trainprobe.derive.memo import Memo
+from trainprobe.derive.python.serializers import shown_by
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.trend.period import recurrence
 from trainprobe.model.cause import State
@@ -45,9 +45,6 @@ SERIALIZES = frozenset((State.COMPUTE, region, Leaf.CPU) for region in (Region.S
 """Where the CPU time of ordinary steps is that may go into saves."""
 COPIES = frozenset((State.GPU_WAIT, region, Leaf.GPU) for region in (Region.STEP, Region.NO_GRAD))
 """Where the waits of ordinary steps are that may be for a save's copies from the GPU."""
-_FRAME = re.compile(r"(^|\.)_*(save|dump|serialize|(get_\w*)?state_dict)(?!_image|fig)[^.]*$|_save$")
-_FILES = "serialization.py:", "_state_dict_stager.py:"
-"""Of torch: the second one copies what torch.distributed.checkpoint.async_save hands to its thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +130,6 @@ def blocked_ns(saves: Saves) -> int:
 
 def _calls_ns(save: Save) -> int:
     return save.write_ns + save.sync_ns + save.meta_ns + save.rename_ns + save.gap_ns
-
-
-def shown_by(stack: Sequence[str]) -> bool:
-    """Whether a function on the stack is named like a save, or belongs to a serialiser."""
-    names = (frame.partition(" (") for frame in stack)
-    return any(_FRAME.search(name) or any(file in place for file in _FILES) for name, _, place in names)
 
 
 def ahead_ns(

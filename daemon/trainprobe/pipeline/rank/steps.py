@@ -14,11 +14,11 @@ from trainprobe.derive.files.save_spans import (
     ConsecutiveSteps,
     StepsThatSave,
     note_serialising,
-    shown_by,
     spans,
     spans_of,
 )
 from trainprobe.derive.python import evaluators
+from trainprobe.derive.python.serializers import shown_by
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten

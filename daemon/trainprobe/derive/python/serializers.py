@@ -1,0 +1,68 @@
+"""Functions that save a training's state, on Python stacks: serialisers, and what is named like a save of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from trainprobe.derive.files.words import Holds, holds
+from trainprobe.derive.python.frameworks import library
+
+_FILES = ("serialization.py", "_state_dict_stager.py", "state_dict_saver.py", "pickle.py")
+"""Of torch, of flax, of the standard library. The second one copies what torch.distributed.checkpoint.async_save hands
+to its thread."""
+_PACKAGES = frozenset({"safetensors", "orbax", "h5py", "tensorstore", "cloudpickle", "dill"})
+_PICTURES = frozenset({"PIL", "matplotlib", "imageio", "plotly", "skimage", "cv2"})
+"""What calls them saves a picture, whatever it is called."""
+_OTHERS = frozenset({"numpy", "scipy", "pandas", "json", "yaml", "torchvision", "torchaudio", "soundfile", "nibabel",
+                     "trimesh", "datasets", "pyarrow", "wandb", "multiprocessing"})  # fmt: skip
+"""Whose `save` and `dump` write output and data."""
+_SAVES = re.compile(r"save|dumps?|serialize")
+_LOADS = re.compile(r"(^|_)load")
+_STATE = re.compile(r"(get_\w*)?state_dict")
+_ABOUT = re.compile(r"_(?:by|with|to|from|for|if|when|on|at|in|of)_")
+"""What follows is not what is saved."""
+_SAVER = re.compile(r"checkpoint|ckpt|saver", re.IGNORECASE)
+_SAYS_NOTHING = re.compile(
+    r"to|as|if|now|all|best|last|latest|final|new|current|every|on|at|and|with|for|of|by|top|k|topk|monitor|none|own|do"
+    r"|epochs?|steps?|iter|iteration|interval|periodic|maybe|disk|path|files?|fileobj|dir|directory|folder|local|main|rank"
+    r"|cpu|async|sync|fsync|distributed|atomic|[0-9]*"
+)
+"""Words about how or when something is saved, not what."""
+
+
+def shown_by(stack: Sequence[str]) -> bool:
+    """Whether a function on the stack belongs to a serialiser, or is named like a save of a training's state. A save of
+    something else, by its name or by a library for pictures, shows none, nor does a serialiser that loads."""
+    other = any(library(frame)[0] in _PICTURES or _loads(frame) for frame in stack)
+    return not other and any(map(_saves, stack))
+
+
+@lru_cache(maxsize=1024)
+def _saves(frame: str) -> bool:
+    package, file = library(frame)
+    if package in _PACKAGES or file in _FILES:
+        return True
+    scope, _, name = frame.partition(" (")[0].rpartition(".")
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().strip("_")
+    if _STATE.match(name):
+        return True
+    words = name.split("_")
+    verbs = [word for word in words if _SAVES.fullmatch(word)]
+    if not verbs or (words[0] not in verbs and words[-1] not in verbs):
+        return False
+    said = {holds(what) for what in _ABOUT.split(name)[0].split("_and_")} - {None}
+    if said:
+        return Holds.MODEL in said
+    if _SAVER.search(scope):
+        return True
+    by_itself = package not in _OTHERS and not package.startswith("python")
+    return by_itself and all(word in verbs or _SAYS_NOTHING.fullmatch(word) for word in words)
+
+
+@lru_cache(maxsize=1024)
+def _loads(frame: str) -> bool:
+    package, file = library(frame)
+    name = frame.partition(" (")[0].rpartition(".")[2]
+    return (package in _PACKAGES or file in _FILES) and _LOADS.search(name) is not None

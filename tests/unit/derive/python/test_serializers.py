@@ -1,0 +1,48 @@
+"""Which functions on a stack save a training's state, and which save something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainprobe.derive.python.serializers import shown_by
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "_save (torch/serialization.py:900)", "save_file (safetensors/torch.py:300)",
+        "Checkpointer.save (orbax/checkpointer.py:9)",
+        "StateDictStager._offload_tensor (torch/_state_dict_stager.py:9)", "async_save (torch/state_dict_saver.py:9)",
+        "Runner.save_checkpoint (runner.py:70)", "Trainer._save (transformers/trainer.py:9)", "save_best (train.py:9)",
+        "Trainer.save (train.py:9)", "maybe_save (train.py:9)", "saveModel (train.py:9)", "Net.state_dict (net.py:9)",
+        "get_model_state_dict (train.py:9)", "_save_optimizer_and_scheduler (train.py:9)", "dump (train.py:9)",
+        "ModelCheckpoint._save_top_3 (lightning/model_checkpoint.py:9)", "dump (cloudpickle/cloudpickle.py:9)",
+        "BaseAlgorithm.save (stable_baselines3/base_class.py:9)", "save_predictions_and_model (train.py:9)",
+        "_dump (python3.11/pickle.py:9)", "save_checkpoint_with_metrics (train.py:9)",
+    ],
+)  # fmt: skip
+def test_a_save_of_a_training(frame: str) -> None:
+    assert shown_by(("<module> (train.py:99)", frame))
+    assert shown_by(("<module> (train.py:99)", frame, "Tensor.cpu (torch/_tensor.py:5)"))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "save_sample_grid (train.py:9)", "save_predictions (train.py:9)", "Trainer.save_predictions (train.py:9)",
+        "save_image (torchvision/utils.py:9)", "Figure.savefig (matplotlib/figure.py:9)", "save_audio (train.py:9)",
+        "dump (python3.11/__init__.py:9)", "ForkingPickler.dump (python3.11/reduction.py:9)",
+        "save_meshes (train.py:9)",
+        "save (numpy/npyio.py:9)", "Dataset.save_to_disk (datasets/arrow_dataset.py:9)", "save_video (utils.py:9)",
+        "Trainer._maybe_log_save_evaluate (transformers/trainer.py:9)", "Net.load_state_dict (net.py:9)",
+        "dump_detections (eval.py:9)", "save_results_of_model (eval.py:9)", "checkpoint (torch/checkpoint.py:9)",
+        "load (torch/serialization.py:9)", "load_file (safetensors/torch.py:9)",
+    ],
+)  # fmt: skip
+def test_a_save_of_something_else(frame: str) -> None:
+    assert not shown_by(("<module> (train.py:99)", frame))
+
+
+def test_what_calls_a_library_for_pictures_saves_a_picture() -> None:
+    assert not shown_by(("<module> (train.py:99)", "Trainer.save (train.py:9)", "Image.save (PIL/Image.py:9)"))
+    assert shown_by(("<module> (train.py:99)", "Trainer.save (train.py:9)", "_encode (train.py:9)"))
