@@ -143,6 +143,7 @@ class Window:
     feeder: Feeder | None = None  # of all ordinary steps
     blocked_workers: BlockedWorkers | None = None  # of all ordinary steps
     fetch_bytes: float | None = None  # in shared memory, mean; None: not told, or none is there
+    restored: str = ""  # a checkpoint of the run that the driver was found reading in it; "": none was
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 
 

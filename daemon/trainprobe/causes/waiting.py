@@ -53,6 +53,8 @@ BLOCKED_BATCHES = template(
     "data_blocked.summary",
     "workers were blocked in {call} for {seconds:seconds} while the training thread waited for their batches",
 )
+RESTORED = template("restore.summary", "reading {path} back for {seconds:seconds}")
+RESTORING = template("restore.seconds", "training thread reads a checkpoint back")
 WORKER_AT_LOCK = template("lock_wait.worker", "worker {pid} waited {seconds:seconds} for the lock {path}{holder}")
 WORKER_AT_SOME_LOCK = template(
     "lock_wait.worker_no_path", "worker {pid} waited {seconds:seconds} for a lock file{where}"

@@ -9,7 +9,16 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, more_workers
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
-from trainprobe.causes.waiting import AT_PIPES, BLOCKED, BLOCKED_BATCHES, CPU, asked_again, user_thread
+from trainprobe.causes.waiting import (
+    AT_PIPES,
+    BLOCKED,
+    BLOCKED_BATCHES,
+    CPU,
+    RESTORED,
+    RESTORING,
+    asked_again,
+    user_thread,
+)
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -40,6 +49,7 @@ KNOWN = {
     PAUSE.id: template("cause.unknown.pauses", "the training's own pauses"),
     FOR_PROCESS.id: template("cause.unknown.processes", "waiting for processes that the training started"),
     FOR_PROCESSES.id: template("cause.unknown.own_processes", "waiting for processes that the training started"),
+    RESTORED.id: template("cause.unknown.restores", "reading a checkpoint back"),
     BLOCKED_BATCHES.id: template("cause.unknown.workers", "waiting for loader workers that are blocked"),
 }
 """Sentences that say what was waited for, and what such waits are called in a headline."""
@@ -131,10 +141,16 @@ WITHOUT_IT = template(
     "unknown.advice.without_it",
     "read the data without another process between, or let more workers (num_workers) wait at the same time",
 )
+KEEP_IT = template(
+    "restore.advice.keep_it",
+    "keep a copy of the state to go back to in the host's memory, or restore it from a local disk, or more rarely",
+)
 
 
 def _advice(f: AdviceInput) -> list[Message]:
     """Where workers are blocked in each batch, more of them are blocked at the same time."""
+    if f.saw(RESTORING):
+        return [KEEP_IT()]
     load = f.loader
     if load is not None and not load.keeps_up and load.blocked > load.cpu:
         return more_workers(f)

@@ -13,7 +13,7 @@ KEEP = 256
 LONGEST = 2 * NS
 """The most time that a pass stands for: threads are read each second, each two while a training steps evenly, and more
 often while a step is late."""
-_READS = frozenset({Leaf.FILE_READ, Leaf.FAULT})
+READS = frozenset({Leaf.FILE_READ, Leaf.FAULT})
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class SlowFiles:
     def add_sample(self, sample: ThreadSample, at_ns: int) -> None:
         before = self._seen.get(sample.tid)
         self._seen[sample.tid] = at_ns
-        if sample.leaf not in _READS or sample.run != ThreadState.BLOCKED or not sample.path or before is None:
+        if sample.leaf not in READS or sample.run != ThreadState.BLOCKED or not sample.path or before is None:
             return
         use = self.files.get(sample.path)
         if use is None:

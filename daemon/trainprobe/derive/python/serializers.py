@@ -19,6 +19,9 @@ _OTHERS = frozenset({"numpy", "scipy", "pandas", "json", "yaml", "torchvision", 
                      "trimesh", "datasets", "pyarrow", "wandb", "multiprocessing"})  # fmt: skip
 """Whose `save` and `dump` write output and data."""
 _SAVES = re.compile(r"save|dumps?|serialize")
+_AT_ONCE = ("restore", "resume", "rollback")
+_KEPT = frozenset({"best", "last", "latest"})
+_HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LOADS = re.compile(r"(^|_)load")
 _STATE = re.compile(r"(get_\w*)?state_dict")
 _ABOUT = re.compile(r"_(?:by|with|to|from|for|if|when|on|at|in|of)_")
@@ -44,11 +47,10 @@ def _saves(frame: str) -> bool:
     package, file = library(frame)
     if package in _PACKAGES or file in _FILES:
         return True
-    scope, _, name = frame.partition(" (")[0].rpartition(".")
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().strip("_")
+    words, scope = _words(frame), frame.partition(" (")[0].rpartition(".")[0]
+    name = "_".join(words)
     if _STATE.match(name):
         return True
-    words = name.split("_")
     verbs = [word for word in words if _SAVES.fullmatch(word)]
     if not verbs or (words[0] not in verbs and words[-1] not in verbs):
         return False
@@ -59,6 +61,27 @@ def _saves(frame: str) -> bool:
         return True
     by_itself = package not in _OTHERS and not package.startswith("python")
     return by_itself and all(word in verbs or _SAYS_NOTHING.fullmatch(word) for word in words)
+
+
+def restored_by(stack: Sequence[str]) -> bool:
+    """Whether a function on the stack is named like one that restores a training's state, or its best one."""
+    return any(map(_restores, stack))
+
+
+@lru_cache(maxsize=1024)
+def _restores(frame: str) -> bool:
+    words = _words(frame)
+    if words[0] in _AT_ONCE and len(words) == 1:
+        return True
+    if words[0] not in (*_AT_ONCE, "load", "reload"):
+        return False
+    rest = _ABOUT.split("_".join(words[1:]))[0]
+    return holds(rest) == Holds.MODEL or (holds(rest) is None and bool(_KEPT.intersection(words)))
+
+
+def _words(frame: str) -> list[str]:
+    name = frame.partition(" (")[0].rpartition(".")[2]
+    return _HUMPS.sub("_", name).lower().strip("_").split("_")
 
 
 @lru_cache(maxsize=1024)

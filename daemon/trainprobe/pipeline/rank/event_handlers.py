@@ -139,7 +139,7 @@ def add_thread_sample(rank: RankState, sample: ThreadSample, at_ns: int) -> None
                 saves = rank.files.saved_in(rank.tid, at_ns - _RECENT_NS, at_ns)
                 rank.files.seconds.add_reading(at_ns, computed, saves)
                 rank.files.saves.changed(saves)
-            rank.files.slow.add_sample(sample, at_ns)
+            rank.files.add_read(sample, at_ns)
     elif sample.level == Level.COARSE and sample.pid != rank.seen.pid and sample.pid in rank.lives.workers.live:
         rank.open.worker_samples[sample.pid] = sample
         rank.files.slow.add_sample(sample, at_ns)

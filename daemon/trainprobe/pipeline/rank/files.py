@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import field, replace
 
 from trainprobe.derive.files.logs import LogUse
-from trainprobe.derive.files.purpose import FileClass, is_output, may_belong
+from trainprobe.derive.files.purpose import FileClass, is_output, is_restored, may_belong
 from trainprobe.derive.files.safety import Safety
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import SavingSteps, Seconds
 from trainprobe.derive.files.saves import Saves
-from trainprobe.derive.files.slow_files import SlowFiles
+from trainprobe.derive.files.slow_files import READS, SlowFiles
 from trainprobe.derive.steps.interval import Files as ClassedFiles
 from trainprobe.derive.steps.ledger import WRITES
+from trainprobe.model.cells import ThreadState
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent, StepFile, ThreadSample
 from trainprobe.model.moment import NS
@@ -30,10 +31,33 @@ class FileActivity:
     saving_steps: SavingSteps = field(default_factory=SavingSteps)
     seconds: Seconds = field(default_factory=Seconds)  # of a driver whose steps nothing marks
     longest_logs: list[LogUse] = field(default_factory=list)
+    restored: tuple[int, str] = (0, "")  # when the driver was found reading a checkpoint of the run last, and its path
 
     def add_event(self, event: FileEvent) -> None:
         self.saves.add_event(event)
         self.safety.add_event(event, self.saves)
+
+    def add_read(self, sample: ThreadSample, at_ns: int) -> None:
+        """A sample of the driver. A checkpoint of the run that it reads back is no data."""
+        if sample.leaf in READS and sample.run == ThreadState.BLOCKED and self._saved(sample):
+            self.restored = at_ns, sample.path
+            sample = replace(sample, path="")
+        self.slow.add_sample(sample, at_ns)
+
+    def _saved(self, sample: ThreadSample) -> bool:
+        """Whether the run wrote the file as a checkpoint, or one of such a name lies beside its checkpoints."""
+        if not sample.path:
+            return False
+        if sample.ino and self.saves.class_of(sample.dev, sample.ino, 0)[0] == FileClass.CHECKPOINT:
+            return True
+        folder, saved = sample.path.rpartition("/")[0] + "/", self.saves.closed_checkpoints()
+        named = is_restored(sample.path, self.saves.rules)
+        return any(one.path == sample.path or (named and one.path.startswith(folder)) for one in saved)
+
+    def restored_in(self, start_ns: int, end_ns: int) -> str:
+        """The checkpoint that the driver was found reading in an interval; "": none was."""
+        at_ns, path = self.restored
+        return path if start_ns < at_ns <= end_ns else ""
 
     def classed(self, uses: Iterable[StepFile], tid: int, since_ns: int) -> ClassedFiles:
         """What the files are for that a thread used since then. Of those that no longer had a slot of their own the

@@ -105,6 +105,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         slowed=around.gpu_pace.over(start, end),
         servers=rank.open.servers,
         fetch_bytes=rank.memory.batch_bytes.mean,
+        restored=rank.files.restored_in(start, end),
     )
 
 
@@ -158,6 +159,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         logs=_all_logs(rank, suspects),
         files=WHOLE_RUN,
         slow_files=rank.files.slow.slowest(SLOWEST),
+        restored="",
         deaths=WHOLE_RUN,
         unsent=WHOLE_RUN,
         threads=WHOLE_RUN,

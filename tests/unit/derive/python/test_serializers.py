@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainprobe.derive.python.serializers import shown_by
+from trainprobe.derive.python.serializers import restored_by, shown_by
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,17 @@ def test_a_save_of_something_else(frame: str) -> None:
 def test_what_calls_a_library_for_pictures_saves_a_picture() -> None:
     assert not shown_by(("<module> (train.py:99)", "Trainer.save (train.py:9)", "Image.save (PIL/Image.py:9)"))
     assert shown_by(("<module> (train.py:99)", "Trainer.save (train.py:9)", "_encode (train.py:9)"))
+
+
+@pytest.mark.parametrize(
+    ("name", "does"),
+    [
+        ("load_best", True), ("restore", True), ("Trainer._load_checkpoint", True), ("resume_from_checkpoint", True),
+        ("load_best_model", True), ("Net.load_state_dict", True), ("reload_weights", True), ("loadModel", True),
+        ("load", False), ("load_shard", False), ("load_features", False), ("load_data_of_model", False),
+        ("train", False),
+        ("load_best_images", False), ("offload_params", False), ("_load_chunk", False),
+    ],
+)  # fmt: skip
+def test_what_restores_a_training(name: str, does: bool) -> None:
+    assert restored_by(("<module> (train.py:99)", f"{name} (train.py:9)", "load (torch/serialization.py:9)")) is does

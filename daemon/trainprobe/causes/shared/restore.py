@@ -1,0 +1,48 @@
+"""The driver reads a checkpoint back while it trains: after a NaN, for the best weights, at a search's end.
+
+It has no cause of its own: `unknown` names it. It is no data, so neither storage nor loading is to be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainprobe.causes import waiting
+from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.spec import OrderedRule
+from trainprobe.derive.python import serializers
+from trainprobe.derive.python.evaluators import in_batch
+from trainprobe.model.cause import Cause, State
+from trainprobe.model.cells import Region
+from trainprobe.model.message import template
+from trainprobe.model.report import Evidence
+
+READS = template("restore.reads", "training thread reads {path}")
+A_CHECKPOINT = template("restore.a_checkpoint", "a checkpoint")
+
+
+def claim(window: Window, left: Items) -> Claim | None:
+    """The driver's reads outside of fetches, where one was of a file that the run saved, or a stack shows a function
+    that restores a model."""
+    path = window.restored
+    if not path and not any(_restores(seen.frames) for seen in window.late.stacks):
+        return None
+    outside = [region for region in Region if region != Region.FETCH]
+    taken = take_items(left, states=[State.DATA_INLINE, State.FAULT_IO], regions=outside)
+    if not taken:
+        return None
+    spent = seconds(sum(taken.values()))
+    return Claim(
+        Cause.UNKNOWN,
+        taken,
+        waiting.RESTORED(path=path or A_CHECKPOINT(), seconds=spent),
+        [READS(path=path or A_CHECKPOINT())],
+        [Evidence.of(waiting.RESTORING(), spent, "s", window.driver_pid, path or None)],
+    )
+
+
+def _restores(stack: Sequence[str]) -> bool:
+    return serializers.restored_by(stack) and not in_batch(stack)
+
+
+RULES = (OrderedRule(claim, stall=125),)

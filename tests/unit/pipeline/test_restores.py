@@ -1,0 +1,82 @@
+"""A checkpoint that is read back while the training goes on: no data, nothing to load faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders.driver import Driver, moment, ns
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.model.cells import Leaf, Region, ThreadState
+from trainprobe.model.event import StackSeen
+from trainprobe.model.frame import Frame
+from trainprobe.model.report import Rank
+from trainprobe.pipeline import Pipeline
+
+SAVED = "/run/best.ckpt"
+LOADS = "load (torch/serialization.py:1300)"
+
+
+def read(path: str, ino: int, frames: tuple[str, ...] = (), region: Region = Region.STEP) -> Rank:
+    """A training that saves, goes on, and reads a file for 1.2 s, blocked, and for 0.4 s from the page cache."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.train(40)
+    driver.write(SAVED, 2_000_000_000, 0.5, ino=7)
+    driver.train(40)
+    inline = region == Region.FETCH
+    driver.fetches += inline
+    driver.inline_fetches += inline
+    for _ in range(12):
+        driver.spend(0.1, Leaf.FILE_READ, region)
+        sample = replace(
+            driver.sample(Leaf.FILE_READ), run=ThreadState.BLOCKED, region=region, path=path, dev=1, ino=ino
+        )
+        if frames and any(pipeline.wants().stacks):
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("<module> (train.py:99)", *frames)))
+        sample = replace(sample, since_ns=driver.now - ns(0.05))
+        pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(sample,)))
+        driver.events.clear()
+    driver.spend(0.4, Leaf.READ_CPU, region)
+    if inline:
+        driver.spend(0.02)
+        driver.backward()
+        driver.optimizer()
+    driver.train(40)
+    driver.exit()
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    rank = rank_of(pipeline, driver)
+    adds_up(rank)
+    return rank
+
+
+@pytest.mark.parametrize(("path", "ino"), [(SAVED, 7), (SAVED, 0), ("/run/best-v1.ckpt", 9), ("/other/name", 7)])
+def test_a_checkpoint_of_the_run_that_is_read_back_is_no_data(path: str, ino: int) -> None:
+    rank = read(path, ino)
+    assert rank.lost == pytest.approx({"checkpoint": 0.5, "unknown": 1.6}, abs=0.01)
+    assert rank.verdict.summary.startswith("reading a checkpoint back cost 1.60 s")
+    stall = rank.stalls[-1]
+    assert stall.summary == f"reading {path} back for 1.60 s"
+    assert stall.advice[0].startswith("keep a copy of the state")
+    assert rank.slow_files == []
+
+
+@pytest.mark.parametrize("name", ["load_best", "Trainer.resume_from_checkpoint"])
+def test_a_stack_shows_that_a_model_is_restored(name: str) -> None:
+    rank = read("/pretrained/x", 9, (f"{name} (train.py:40)", LOADS))
+    assert rank.lost == pytest.approx({"checkpoint": 0.5, "unknown": 1.6}, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("frames", "region"),
+    [
+        ((), Region.STEP),
+        (("load_shard (train.py:40)", LOADS), Region.STEP),
+        (("DataLoader.__next__ (torch/dataloader.py:9)", "load_model_input (data.py:9)", LOADS), Region.FETCH),
+    ],
+)
+def test_data_that_torch_loads_is_data(frames: tuple[str, ...], region: Region) -> None:
+    rank = read("/data/chunk-3.pt", 9, frames, region)
+    assert rank.lost == pytest.approx({"checkpoint": 0.5, "data_storage": 1.6}, abs=0.05)
+    assert [file.path for file in rank.slow_files] == ["/data/chunk-3.pt"]
