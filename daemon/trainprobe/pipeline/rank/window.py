@@ -17,6 +17,7 @@ from trainprobe.model.cells import COMPUTING
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import GpuMemoryCalls
 from trainprobe.model.moment import NS
+from trainprobe.model.sample import RivalSample
 from trainprobe.pipeline.rank.state import RankState
 
 OPEN = Unseen("open")  # only marks carry this counter, and the open step has none yet
@@ -95,9 +96,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         cpus=around.devices.cpus or NO_HOST,
         devices=around.devices,
         rivals=rivals,
-        own=rank.pids
-        | around.company.pids
-        | {rival.pid for rival in rivals if rank.known(rival.pid)},  # some may have ended meanwhile
+        own=rank.pids | around.company.pids | _known(rank, rivals),
         stolen=around.devices.stolen,
         quota=around.quota.over(start, end),
         io_limits=around.quota.io_limits,
@@ -129,6 +128,11 @@ def _starts(rank: RankState, part: Measured) -> WorkerStarts:
     )
 
 
+def _known(rank: RankState, rivals: Sequence[RivalSample]) -> set[int]:
+    """The rank's own of them: some may have ended meanwhile."""
+    return {rival.pid for rival in rivals if rank.known(rival.pid)}
+
+
 def window_of_second(rank: RankState, part: Measured) -> Window:
     """What there is to judge a second by, where nothing marks steps."""
     return replace(window_of(rank, part), starts=NO_STEPS, logs=NO_MARKS, threads=NO_MARKS)
@@ -150,7 +154,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
     return replace(
         window,
         rivals=rivals,
-        own=window.own | {rival.pid for rival in rivals if rank.known(rival.pid)},
+        own=window.own | _known(rank, rivals),
         usual=WHOLE_RUN,
         starts=WHOLE_RUN,
         fetches_per_backward=ordinary_fetches(rank),
