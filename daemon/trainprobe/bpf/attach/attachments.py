@@ -15,7 +15,7 @@ from ctypes import c_uint32
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.attach import syscalls
-from trainprobe.bpf.attach.gpu_clocks import close_in_background
+from trainprobe.bpf.attach.closing import close_in_background
 from trainprobe.bpf.compile.kernel_types import TRACEPOINTS, find_tracefs
 from trainprobe.bpf.load.loader import Loaded
 from trainprobe.bpf.load.maps import Levels, Map

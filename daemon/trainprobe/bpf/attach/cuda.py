@@ -20,7 +20,8 @@ from itertools import islice
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import SiteState
-from trainprobe.bpf.attach.gpu_clocks import GpuClocks, close_all, close_in_background
+from trainprobe.bpf.attach.closing import close_all, close_in_background
+from trainprobe.bpf.attach.gpu_clocks import GpuClocks
 from trainprobe.bpf.attach.mapped_files import MappedCode, executable_maps, file_of, open_mapping, through_descriptor
 from trainprobe.bpf.attach.mark_table import RELEASES, Mark
 from trainprobe.bpf.attach.marks import INTERPRETER, INTERPRETERS

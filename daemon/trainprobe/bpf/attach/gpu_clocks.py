@@ -9,7 +9,6 @@ many. docs/cuda.md says why.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from array import array
@@ -21,6 +20,7 @@ from typing import TypeAlias
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import BeatKind
+from trainprobe.bpf.attach.closing import close_in_background
 from trainprobe.bpf.attach.mapped_files import MappedCode
 from trainprobe.bpf.attach.mark_table import Mark
 from trainprobe.bpf.load.maps import Map
@@ -225,15 +225,3 @@ def _slow_steps(clock: Clock, call: tuple[int, int]) -> int:
 
 def _more(now: tuple[int, ...], before: tuple[int, tuple[int, ...]] | None) -> tuple[int, ...]:
     return now if before is None else tuple(max(0, a - b) for a, b in zip(now, before[1]))
-
-
-def close_in_background(descriptors: list[list[int]]) -> None:
-    """Close probes without waiting: the kernel takes its time to let go of each."""
-    every = [one for some in descriptors for one in some]
-    if every:
-        threading.Thread(target=close_all, args=(every,), name="closing-probes", daemon=True).start()
-
-
-def close_all(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

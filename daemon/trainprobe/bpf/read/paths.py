@@ -97,18 +97,18 @@ class Paths:
     def note_directory(self, pid: int) -> None:
         """Remember a process's working directory while it can be asked."""
         if directory := self._link(pid, "cwd"):
-            _keep(self._directories, pid, directory)
+            _keep_latest(self._directories, pid, directory)
 
     def note_process(self, pid: int) -> None:
         """The same, and its mount namespace. It is watched, or runs another program."""
         self.note_directory(pid)
         if space := self._asked_space(pid):
-            _keep(self._spaces, pid, space)
+            _keep_latest(self._spaces, pid, space)
 
     def note_fork(self, pid: int, parent: int) -> None:
         """The same of one that has the mount namespace of its parent."""
         self.note_directory(pid)
-        _keep(self._spaces, pid, self._space(parent))
+        _keep_latest(self._spaces, pid, self._space(parent))
 
     def forget(self, pid: int) -> None:
         self._directories.pop(pid, None)
@@ -148,7 +148,7 @@ class Paths:
     def _space(self, pid: int) -> int:
         """A process's mount namespace: in two of them a path means two files. Asked for once."""
         if pid not in self._spaces:
-            _keep(self._spaces, pid, self._asked_space(pid))
+            _keep_latest(self._spaces, pid, self._asked_space(pid))
         return self._spaces[pid]
 
     def _asked_space(self, pid: int) -> int:
@@ -217,7 +217,7 @@ def mounts(mountinfo: bytes) -> list[MountPoint]:
     return found
 
 
-def _keep(table: dict[int, _Kept], pid: int, value: _Kept) -> None:
+def _keep_latest(table: dict[int, _Kept], pid: int, value: _Kept) -> None:
     """As the latest of so many."""
     table.pop(pid, None)
     table[pid] = value

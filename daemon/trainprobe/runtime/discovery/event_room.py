@@ -26,7 +26,7 @@ class EventRoom:
         self._users: dict[int, _Share] = {}
         self._parts = 0
 
-    def keep(self, user: int, pid: int, event: Event) -> None:
+    def keep_event(self, user: int, pid: int, event: Event) -> None:
         """The latest of its process. Where there is no room, the oldest of the process that has most goes: of the user,
         or of the user who has most."""
         parts, of_one = _parts(event), self._of_host if user == ROOT else self._of_one
@@ -41,13 +41,13 @@ class EventRoom:
         share.add(pid, event)
         self._parts += parts
 
-    def take(self, user: int, pid: int) -> list[Event]:
+    def take_events(self, user: int, pid: int) -> list[Event]:
         """What was kept of a process, which is kept no longer."""
         share = self._users.get(user)
         if share is None:
             return []
         self._parts -= share.parts
-        taken = share.take(pid)
+        taken = share.take_events(pid)
         self._parts += share.parts
         if not share.parts:
             del self._users[user]
@@ -84,7 +84,7 @@ class _Share:
         pid = next(iter(self._levels[self._most]))
         return self._forget(pid, next(iter(self._kept[pid])))
 
-    def take(self, pid: int) -> list[Event]:
+    def take_events(self, pid: int) -> list[Event]:
         taken = self._kept.pop(pid, {})
         self._grow(pid, -self._parts_of.get(pid, 0))
         return list(taken.values())

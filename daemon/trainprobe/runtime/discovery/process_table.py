@@ -101,11 +101,11 @@ class Table:
         if process.refused_ns is not None and isinstance(event, MarkRow):
             return  # it steps: the next one that is not refused has all their sums
         lives = isinstance(event, ProcessEvent) and event.kind in _LIVES
-        (self._lives if lives else self._events).keep(process.owner, process.pid, event)
+        (self._lives if lives else self._events).keep_event(process.owner, process.pid, event)
 
     def take_events(self, process: WatchedProcess) -> list[Event]:
         """What was kept of a process, which is kept no longer."""
-        return [event for room in (self._lives, self._events) for event in room.take(process.owner, process.pid)]
+        return [event for room in (self._lives, self._events) for event in room.take_events(process.owner, process.pid)]
 
     def subtree(self, head: int) -> list[WatchedProcess]:
         return [process for process in self if self._below(process, head)]

@@ -21,7 +21,7 @@ class Steps:
         self.worker_ns = 0.0
         self._cells, self._pool = [0] * CELLS, [0] * LEAVES
 
-    def take(self, steps: int, waited: float, **worked: float) -> None:
+    def add_steps(self, steps: int, waited: float, **worked: float) -> None:
         """``waited``: part of each step; ``worked``: what the workers did in it, as a part of it, by leaf."""
         for _ in range(steps):
             before = self._cells, self._pool
@@ -40,7 +40,7 @@ class Steps:
 
 def test_steps_that_wait_alike_have_all_of_it() -> None:
     steps = Steps()
-    steps.take(25, 0.4, CPU=1.2, FILE_READ=0.3)
+    steps.add_steps(25, 0.4, CPU=1.2, FILE_READ=0.3)
     pool, worker_ns = steps.of_waits()
     assert pool == pytest.approx(steps.all)
     assert worker_ns == pytest.approx(steps.worker_ns)
@@ -48,15 +48,15 @@ def test_steps_that_wait_alike_have_all_of_it() -> None:
 
 def test_where_no_step_waits_it_is_what_all_did() -> None:
     steps = Steps()
-    steps.take(25, 0.0, CPU=1.2)
+    steps.add_steps(25, 0.0, CPU=1.2)
     assert steps.of_waits() == (steps.all, steps.worker_ns)
     assert WaitedPool().of_all([0.0] * LEAVES, 0.0) == ([0.0] * LEAVES, 0.0)
 
 
 def test_work_of_steps_that_wait_for_nothing_does_not_count() -> None:
     steps = Steps()
-    steps.take(40, 0.6, FILE_READ=1.5, CPU=0.3)
-    steps.take(1000, 0.0, CPU=1.5)
+    steps.add_steps(40, 0.6, FILE_READ=1.5, CPU=0.3)
+    steps.add_steps(1000, 0.0, CPU=1.5)
     pool, worker_ns = steps.of_waits()
     assert pool[Leaf.FILE_READ] == pytest.approx(steps.all[Leaf.FILE_READ])
     assert pool[Leaf.CPU] == pytest.approx(0.2 * pool[Leaf.FILE_READ])

@@ -26,29 +26,29 @@ def progress(at: int, ino: int) -> FileEvent:
 
 def fill(room: EventRoom, user: int, pid: int, events: int) -> None:
     for at in range(events):
-        room.keep(user, pid, opened(at, pid))
+        room.keep_event(user, pid, opened(at, pid))
 
 
 def kept(room: EventRoom, user: int, *pids: int) -> list[int]:
-    return [len(room.take(user, pid)) for pid in pids]
+    return [len(room.take_events(user, pid)) for pid in pids]
 
 
 def test_of_totals_of_an_open_file_the_latest_are_kept_in_order() -> None:
     room = EventRoom(100, 10)
-    room.keep(USER, 1, opened(0))
+    room.keep_event(USER, 1, opened(0))
     for at in range(1, 40):
-        room.keep(USER, 1, progress(at, 5))
-        room.keep(USER, 1, progress(at, 6))
-    room.keep(USER, 1, opened(40))
-    room.keep(USER, 1, progress(41, 5))
-    assert [event.at_ns for event in room.take(USER, 1)] == [0, 39, 40, 41]
-    assert room.take(USER, 1) == []
+        room.keep_event(USER, 1, progress(at, 5))
+        room.keep_event(USER, 1, progress(at, 6))
+    room.keep_event(USER, 1, opened(40))
+    room.keep_event(USER, 1, progress(41, 5))
+    assert [event.at_ns for event in room.take_events(USER, 1)] == [0, 39, 40, 41]
+    assert room.take_events(USER, 1) == []
 
 
 def test_a_process_keeps_its_latest() -> None:
     room = EventRoom(10 * BUFFER, 10 * BUFFER)
     fill(room, USER, 1, BUFFER + 7)
-    assert [event.at_ns for event in room.take(USER, 1)] == [*range(7, BUFFER + 7)]
+    assert [event.at_ns for event in room.take_events(USER, 1)] == [*range(7, BUFFER + 7)]
 
 
 def test_the_fullest_process_makes_room() -> None:
@@ -72,11 +72,11 @@ def test_a_user_has_so_much_and_root_as_much_as_the_host() -> None:
 def test_long_texts_take_more_and_what_is_larger_than_all_room_takes_nothing_away() -> None:
     room = EventRoom(100, 10)
     fill(room, USER, 1, 10)
-    room.keep(USER, 1, opened(50, path="/" + "x" * 11 * PART))
+    room.keep_event(USER, 1, opened(50, path="/" + "x" * 11 * PART))
     assert kept(room, USER, 1) == [10]
     fill(room, USER, 1, 10)
-    room.keep(USER, 1, opened(50, path="/" + "x" * 3 * PART))
-    assert [event.at_ns for event in room.take(USER, 1)] == [*range(4, 10), 50]
+    room.keep_event(USER, 1, opened(50, path="/" + "x" * 3 * PART))
+    assert [event.at_ns for event in room.take_events(USER, 1)] == [*range(4, 10), 50]
 
 
 def test_nothing_of_a_full_buffer_goes_for_an_event_that_is_not_kept(rng: random.Random) -> None:
@@ -84,13 +84,13 @@ def test_nothing_of_a_full_buffer_goes_for_an_event_that_is_not_kept(rng: random
     for at in range(2000):
         user, pid = rng.choice((USER, OTHER, ROOT)), rng.randrange(8)
         event = rng.choice((opened(at, pid, "/" + "x" * rng.randrange(4 * PART)), CallFailed(at, pid, pid, "open", 24)))
-        room.keep(user, pid, event)
+        room.keep_event(user, pid, event)
         everything[user, pid] += 1
         if rng.random() < 0.05:
-            taken = room.take(user, pid)
+            taken = room.take_events(user, pid)
             assert taken[-1] is event
             everything[user, pid] = 0
-    taken_of = {owner: room.take(*owner) for owner in everything}
+    taken_of = {owner: room.take_events(*owner) for owner in everything}
     assert all(len(taken) <= everything[owner] for owner, taken in taken_of.items())
     assert room._parts == 0
     assert not room._users
@@ -119,8 +119,8 @@ def lines_run(processes: int, bound: str) -> int:
     sys.settrace(trace)
     try:
         for at in range(500):
-            room.keep(user, 0, opened(at))
-            room.keep(user, at % processes, opened(at, at % processes))
+            room.keep_event(user, 0, opened(at))
+            room.keep_event(user, at % processes, opened(at, at % processes))
     finally:
         sys.settrace(before)
     return lines
