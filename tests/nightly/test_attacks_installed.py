@@ -162,13 +162,14 @@ def test_hours_of_attacks_in_turn_make_neither_program_grow(
     turns, wrong = 0, []
     while sampled.hours < WARM_UP_HOURS + CHURN_HOURS or not turns:
         how = CLIENTS_TOO[turns % len(CLIENTS_TOO)]
-        with theirs() as place, slow_clients(host, place) if how == "clients" else attack(how, place, torch_python):
-            seen = stop_again_and_again(Installed(host), place, torch_python, how, CHURN_SECONDS)
-        print(f"{sampled.hours:.2f} h, {how}: {seen}", flush=True)
         try:
+            with theirs() as place, slow_clients(host, place) if how == "clients" else attack(how, place, torch_python):
+                seen = stop_again_and_again(Installed(host), place, torch_python, how, CHURN_SECONDS)
+            print(f"{sampled.hours:.2f} h, {how}: {seen}", flush=True)
             seen.hold(how)
-        except AssertionError as error:
+        except AssertionError as error:  # the other turns are seen too
             wrong.append(f"{sampled.hours:.2f} h, {how}: {error}")
+            print(wrong[-1], flush=True)
         (tmp_path / "samples.json").write_text(json.dumps([asdict(sample) for sample in sampled.samples]))
         turns += 1
     sampled.end()
