@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from trainprobe.model.text import LONGEST_PATH
 
-MAX_NAMES = 16384
+MAX_NAMES = 4096
 """Of the host. Beyond, the name that was given or found open longest ago goes, of the user who has most."""
 MOVES = 8
 """So often a folder is followed before another file is opened in it: who renames thousands to and fro pays for it."""

@@ -44,7 +44,7 @@ class CostBudget:
 
     share: float
     level: int = 0
-    used: float = 0.0  # of one processor, over the last minute
+    exceeded: float = 0.0  # what the last minute that was above it took, of one processor
     _seen: deque[tuple[int, float]] = field(default_factory=deque)
     _changed_ns: int = 0
 
@@ -56,13 +56,14 @@ class CostBudget:
         begin_ns, before = self._seen[0]
         if not self.share or at_ns - begin_ns < (PAUSE_NS if self._changed_ns else WINDOW_NS):
             return False  # finding what runs already takes a second of a processor, once
-        self.used = (cpu_seconds - before) / ((at_ns - begin_ns) / NS)
+        used = (cpu_seconds - before) / ((at_ns - begin_ns) / NS)
         if at_ns - self._changed_ns < PAUSE_NS:
             return False
         level = self.level
-        if self.used > self.share:
+        if used > self.share:
             level = min(level + 1, Shed.DETAIL)
-        elif self.used < RECOVERED * self.share:
+            self.exceeded = used
+        elif used < RECOVERED * self.share:
             level = max(level - 1, 0)
         if level == self.level:
             return False
@@ -79,4 +80,4 @@ class CostBudget:
         if not self.level:
             return None
         out = [text() for level, text in SHED.items() if level <= self.level]
-        return OVER(used=self.used, share=self.share, out=out)
+        return OVER(used=self.exceeded, share=self.share, out=out)

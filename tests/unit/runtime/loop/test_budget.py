@@ -39,6 +39,7 @@ def test_above_it_one_thing_after_the_other_is_left_out_and_taken_up_again_at_ha
     assert up[-1] == len(SHED)
     assert all(up.count(level) * 5 * NS >= PAUSE_NS for level in range(3))
     assert set(spend(budget, 120, 0.04, 300, 18.0)) == {3}, "it would only come back"
+    assert "used 5.2% of a processor, more than its budget of 5.0%" in str(budget.reason), "when it last did"
     down = spend(budget, 300, 0.02, 420, 22.8)
     assert sorted(down, reverse=True) == down
     assert down[-1] == 0
