@@ -13,6 +13,7 @@ from trainprobe.causes.stalls import checkpoint, gpu_memory, gpu_throttle
 from trainprobe.causes.waiting import CPU, FETCHING, STORAGE, SWAP
 from trainprobe.derive.average import mean
 from trainprobe.derive.files.save_spans import COPIES, blocked_ns
+from trainprobe.derive.steps.changed_work import OrdinarySums
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.model.cause import Cause, State
@@ -77,12 +78,24 @@ def _limit(fold: RankState, state: State) -> float:
 
 def lost_waits(fold: RankState, items: dict[Item, float]) -> dict[Item, float]:
     """Ordinary steps' waits that are lost, in ns. The exceptions: the process's own compute threads, taking over ready
-    batches, and what is below its limit. ``items``: as of ``waits``."""
-    total = fold.ordinary.ns
+    batches, and what is below its limit, both of all steps and of those between two changes of the training's work.
+    ``items``: as of ``waits``."""
+    ordinary, parts = fold.ordinary, dict[Item, float]()
+    whole = OrdinarySums(ordinary.items, ordinary.ns, ordinary.count)
+    for part in fold.progress.changed.between(whole):
+        waited = {item: ns * part.items.get(item, 0.0) / whole.items[item] for item, ns in items.items()}
+        for item, ns in _above_limits(fold, waited, part).items():
+            parts[item] = parts.get(item, 0.0) + ns
+    return parts | _above_limits(fold, items, whole)
+
+
+def _above_limits(fold: RankState, items: dict[Item, float], of: OrdinarySums) -> dict[Item, float]:
+    """Those of the waits ``items`` of some ordinary steps that are above their limits."""
+    total = of.ns
     sums = by_state({item: ns for item, ns in items.items() if item[2] != Leaf.THROTTLED})
     blocked = sum(ns for (state, _, leaf), ns in items.items() if state == State.DATA_WAIT and leaf not in COMPUTING)
     throttled = sum(ns for item, ns in items.items() if item[2] == Leaf.THROTTLED)
-    noise = fold.policy.wake_up_ns * fold.ordinary.count
+    noise = fold.policy.wake_up_ns * of.count
     lost = {state for state, ns in sums.items() if ns >= max(noise, _limit(fold, state) * total)}
     if blocked >= fold.policy.blocked_bottleneck * total:
         lost.add(State.DATA_WAIT)

@@ -142,6 +142,81 @@ def test_steps_that_wait_for_slow_storage_one_after_the_other_stay_lost() -> Non
     assert rank.lost["data_storage"] == pytest.approx(600 * 0.3, rel=0.02)
 
 
+def heavier(waited: float, more: float = 0.06, leaf: Leaf = Leaf.CPU, before: int = 100) -> Rank:
+    """Steps of 50 ms, then 600 that do ``more`` and wait for their batches."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for place in range(before + 600):
+        if place >= before:
+            driver.work(waited + 0.05, leaf)
+            driver.fetch(waited, Leaf.POLL)
+            driver.spend(0.024 + more / 2)
+            driver.backward(0.02 + more / 2)
+            driver.optimizer()
+        else:
+            driver.work(0.01)
+            driver.step()
+    driver.exit()
+    return rank_of(played(driver), driver)
+
+
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.CPU, "data_cpu"), (Leaf.FILE_READ, "data_storage")])
+@pytest.mark.parametrize("before", [100, 20_000])
+def test_heavier_batches_that_are_waited_for_are_no_stall_for_good(leaf: Leaf, cause: str, before: int) -> None:
+    """What they wait is lost in all of them, however many steps came before that waited for nothing."""
+    rank = heavier(0.04, leaf=leaf, before=before)
+    assert rank.lost == {cause: pytest.approx(600 * 0.04, rel=0.03)}
+    assert [(stall.cause, stall.steps) for stall in rank.stalls] == [(cause, LEARNT)]
+    assert [one.cause for one in rank.bottlenecks] == [cause]
+    adds_up(rank)
+
+
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.CPU, "data_cpu"), (Leaf.FILE_READ, "data_storage")])
+def test_heavier_batches_that_are_waited_for_most_of_the_time_cost_what_they_wait(leaf: Leaf, cause: str) -> None:
+    """The waits are not learnt: the stall lasts as long as they do."""
+    rank = heavier(0.3, leaf=leaf)
+    assert rank.lost == {cause: pytest.approx(600 * 0.3, rel=0.01)}
+    assert [(stall.cause, stall.steps) for stall in rank.stalls] == [(cause, 600)]
+
+
+@pytest.mark.parametrize("more", [0.0, 0.01])
+def test_slow_storage_beside_the_same_work_is_not_learnt(more: float) -> None:
+    rank = heavier(0.2, more, Leaf.FILE_READ)
+    assert rank.lost == {"data_storage": pytest.approx(600 * 0.2, rel=0.02)}
+    assert [(stall.cause, stall.steps) for stall in rank.stalls] == [("data_storage", 600)]
+
+
+def test_other_work_for_good_beside_waits_is_lost_until_it_is_learnt() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.train(100)
+    for _ in range(600):
+        driver.work(0.3, Leaf.FILE_READ)
+        driver.fetch(0.3, Leaf.POLL)
+        driver.step(0.024 + 0.06)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost["data_storage"] == pytest.approx(600 * 0.3, rel=0.01)
+    assert rank.lost["cpu_bound"] == pytest.approx(LEARNT * 0.06, rel=0.1)
+
+
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.RUNQUEUE, "cpu_contention"), (Leaf.RECLAIM, "memory_pressure")])
+def test_work_that_a_busy_host_slows_down_is_not_learnt(leaf: Leaf, cause: str) -> None:
+    """A quarter of what is lost shows as computing: it shares a core, or its caches."""
+    driver = Driver()
+    driver.begin()
+    driver.train(100)
+    for _ in range(600):
+        driver.spend(0.1, leaf)
+        driver.step(0.024 + 0.04)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost[cause] == pytest.approx(600 * 0.1, rel=0.02)
+    assert rank.lost["cpu_bound"] == pytest.approx(600 * 0.04, rel=0.02)
+
+
 def test_a_forward_pass_that_reads_swapped_memory_of_zram_is_not_learnt() -> None:
     """The kernel computes for the training thread, which counts as its own work; the host's counters show it."""
     driver, pages = Driver(), 1_000_000

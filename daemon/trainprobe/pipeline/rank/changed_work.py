@@ -1,4 +1,4 @@
-"""Late steps that are so by their own work, step after step: the training does something else, and that is ordinary."""
+"""Steps that do more than they did, one after the other: the training does something else, and that is ordinary."""
 
 from __future__ import annotations
 
@@ -6,36 +6,50 @@ from trainprobe.causes import waiting
 from trainprobe.causes.base import Window
 from trainprobe.causes.order import Judgement
 from trainprobe.derive.steps.baseline import Baseline, Ordinary
+from trainprobe.derive.steps.changed_work import OrdinarySums, without_waits
+from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Region
 from trainprobe.pipeline.rank.state import RankState
 
 _WORK = (State.COMPUTE, State.GPU_WAIT)
+_SLOWS = (State.RUNQUEUE, State.MEMORY, State.STOPPED)
+"""Waits beside which a thread computes more slowly, too."""
+MORE = 0.25
+"""Of an ordinary step: so much more it does at least."""
 
 
 def add_late(rank: RankState, step: Ordinary, window: Window, judgement: Judgement) -> None:
-    """Take in a late step; learns the baseline anew where most of the latest ones are late by their own work."""
-    if step.steps > 1 or not _is_own_work(rank, step, window, judgement):
+    """Take in a late step; learns the baseline anew where most of the latest ones do more. What they wait beyond the
+    usual is not learnt, however long it goes on: slow storage and swapped memory stay lost time."""
+    waits = {item: ns for item, ns in window.excess.items() if not _is_work(item)}
+    if step.steps > 1 or not _does_more(rank, step, window, judgement):
         return
-    if steps := rank.progress.changed.add_late(step):
-        rank.progress.baseline = Baseline()
+    progress, ordinary = rank.progress, rank.ordinary
+    if steps := progress.changed.add_late(without_waits(step, waits, progress.baseline.pool())):
+        progress.baseline = Baseline()
         for one in steps:
-            rank.progress.baseline.add(one)
+            progress.baseline.add(one)
+        ordinary.settle()
+        progress.changed.sums.append(OrdinarySums(dict(ordinary.items), ordinary.ns, ordinary.count))
 
 
-def _is_own_work(rank: RankState, step: Ordinary, window: Window, judgement: Judgement) -> bool:
-    """Whether the step computed, or its GPU did, for all that it took longer, but for waits that would be below a
-    bottleneck's limit. Compute threads wait for each other at locks, outside of the training's own code. A wait is
-    never learnt, however long it goes on: slow storage and swapped memory stay lost time."""
+def _is_work(item: Item) -> bool:
+    """Computing, or the GPU's. Compute threads wait for each other at locks, outside of the training's own code."""
+    state, region, _ = item
+    return state in _WORK or (state == State.LOCK and region != Region.STEP)
+
+
+def _does_more(rank: RankState, step: Ordinary, window: Window, judgement: Judgement) -> bool:
+    """Whether the step's own work is more than an ordinary step's: no rule has another cause for it, and nothing slows
+    down what it computes."""
     if waiting.evaluates(window) or any(cause is not Cause.EVALUATION for cause in judgement.phases):
         return False
     around = rank.surroundings
     if (around.devices.stolen or 0.0) >= rank.policy.stolen_share or around.swapping.by_training(window.end_ns):
         return False  # neither is in a state of its own where the kernel computes for it (zram)
-    lost = sum(ns for cause, ns in judgement.shares.items() if cause is not Cause.CPU_BOUND)
-    waits = sum(
-        ns
-        for (state, region, _), ns in window.excess.items()
-        if state not in _WORK and not (state == State.LOCK and region != Region.STEP)
-    )
-    return max(lost, waits) <= rank.policy.rest_bottleneck * step.ns
+    more = sum(ns for item, ns in window.excess.items() if _is_work(item))
+    slowed = sum(ns for (state, _, _), ns in window.excess.items() if state in _SLOWS)
+    others = (claim.taken for claim in judgement.lost if claim.cause is not Cause.CPU_BOUND)
+    caused = sum(ns for taken in others for item, ns in taken.items() if _is_work(item))
+    return more >= MORE * window.baseline_ns and max(slowed, caused) <= rank.policy.rest_bottleneck * step.ns
