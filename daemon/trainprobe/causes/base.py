@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Literal, NoReturn, TypeAlias
 
 from trainprobe.causes.policy import Policy
+from trainprobe.derive.files.beside_saves import WaitsBesideSaves
 from trainprobe.derive.files.save import Removal, Save
 from trainprobe.derive.files.slow_files import SlowRead
 from trainprobe.derive.host.devices import Devices
@@ -142,6 +143,7 @@ class Window:
     servers: Collection[str] = ()  # peers of sockets that earlier waits were found to be for, and no ranks
     feeder: Feeder | None = None  # of all ordinary steps
     blocked_workers: BlockedWorkers | None = None  # of all ordinary steps
+    beside_saves: WaitsBesideSaves | None = None  # of all ordinary steps
     fetch_bytes: float | None = None  # in shared memory, mean; None: not told, or none is there
     restored: str = ""  # a checkpoint of the run that the driver was found reading in it; "": none was
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits

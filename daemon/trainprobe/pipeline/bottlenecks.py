@@ -110,6 +110,8 @@ def waits(fold: RankState) -> dict[Item, float]:
     """Ordinary steps' waits that are not excepted, in ns."""
     barriers, (waiting, computing) = _barriers(fold), _handed_over(fold)
     late, contended, unfelt = _late_ranks(fold), _contended(fold), _unfelt(fold)
+    beside = fold.files.beside_saves.beyond(fold.ordinary.items, fold.ordinary.count)
+    interpreter = beside.items if beside is not None else {}
     found: dict[Item, float] = {}
     for item, ns in fold.ordinary.items.items():
         state, region, leaf = item
@@ -118,7 +120,8 @@ def waits(fold: RankState) -> dict[Item, float]:
         elif state == State.DATA_WAIT:
             ns *= 1.0 - (computing if leaf in COMPUTING else waiting)
         elif state == State.COLLECTIVE:
-            ns *= late
+            own = interpreter.get(item, 0.0)
+            ns = own + (ns - own) * late
         elif leaf == Leaf.RUNQUEUE:
             ns *= contended
         if state != State.COLLECTIVE:
@@ -238,7 +241,10 @@ def bottlenecks(fold: RankState, items: dict[Item, float]) -> list[FoundBottlene
     grown = drift.claim(steps, fold.policy, owned)  # a save's copies are a part of the waits for the GPU, no more
     if grown is not None:
         found.append(FoundBottleneck(grown, Cause.DRIFT, grown.ns, grown.ns / fold.ordinary.ns))
-    return sorted(found, key=lambda one: -one.ns)
+    merged: dict[Cause, FoundBottleneck] = {}
+    for one in found:
+        merged[one.cause] = one.beside(merged.get(one.cause))
+    return sorted(merged.values(), key=lambda one: -one.ns)
 
 
 def _tied(fold: RankState, waited: dict[Item, float]) -> list[FoundBottleneck]:

@@ -278,6 +278,16 @@ def _for_another(window: Window, waits: Items, saves: Sequence[Save], staged: It
     )
 
 
+def claim_beside(window: Window, left: Items) -> Claim | None:
+    """Waits at locks of ordinary steps beside which a thread of the driver's process saved, beyond the other steps': it
+    holds the interpreter's lock."""
+    found = window.beside_saves
+    if found is None:
+        return None
+    waits = {item: min(ns, found.items[item]) for item, ns in left.items() if item in found.items}
+    return _for_another(window, waits, found.saves, {}) if waits else None
+
+
 def claim_saver(window: Window, left: Items) -> Claim | None:
     """State `lock`, where the one other thread that runs the user's own code is one that wrote a checkpoint: it may
     upload the file, or sleep."""
@@ -367,11 +377,11 @@ LESS_STATE = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    sync = f.part(FSYNC_SECONDS, IN_CALLS)
+    sync, beside = f.part(FSYNC_SECONDS, IN_CALLS), f.saw(SAVED_BESIDE) or f.saw(STAGED)
     return [
         *([io_limit.RAISE()] if io_limit.is_reached(f) else []),
         *rarer(f, SAVE_RARER, Subject.SAVE),
-        WAIT_LATER() if f.saw(SAVED_BESIDE) else WAIT_AT_NEXT() if f.saw(SAVED_IN_PROCESS) else SAVE_BESIDE(),
+        WAIT_LATER() if beside else WAIT_AT_NEXT() if f.saw(SAVED_IN_PROCESS) else SAVE_BESIDE(),
         FASTER_DISK(sync=sync) if sync > 0.5 else LESS_STATE(),
     ]
 
@@ -382,6 +392,6 @@ SPEC = CauseSpec(
     title="saving a checkpoint",
     colours=("#c2570c", "#ff9f45"),
     group=groups.CHECKPOINT,
-    rules=(OrderedRule(claim, stall=30), OrderedRule(claim_saver, stall=177)),
+    rules=(OrderedRule(claim, stall=30), OrderedRule(claim_saver, stall=177), OrderedRule(claim_beside, ordinary=15)),
     advice=_advice,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field, replace
 
+from trainprobe.derive.files.beside_saves import BESIDE, StepsBesideSaves
 from trainprobe.derive.files.logs import LogUse
 from trainprobe.derive.files.purpose import FileClass, is_output, is_restored, may_belong
 from trainprobe.derive.files.safety import Safety
@@ -29,6 +30,7 @@ class FileActivity:
     safety: Safety = field(default_factory=Safety)
     slow: SlowFiles = field(default_factory=SlowFiles)
     saving_steps: SavingSteps = field(default_factory=SavingSteps)
+    beside_saves: StepsBesideSaves = field(default_factory=StepsBesideSaves)
     seconds: Seconds = field(default_factory=Seconds)  # of a driver whose steps nothing marks
     longest_logs: list[LogUse] = field(default_factory=list)
     restored: tuple[int, str] = (0, "")  # when the driver was found reading a checkpoint of the run last, and its path
@@ -95,6 +97,19 @@ class FileActivity:
         if not self.saves.open and not (closed and (closed[-1].end_ns or end_ns) >= start_ns - LATE_NS):
             return []
         return [save for save in self._saved_by(tid, start_ns) if start_ns <= save.start_ns < end_ns]
+
+    def saved_beside(self, pid: int, tid: int, start_ns: int, end_ns: int) -> list[Save]:
+        """The checkpoints that other threads of a driver's process wrote for a good part of an interval that has just
+        ended."""
+        out = [save for save in self.saves.open.values() if save.key[0] == pid and save.tid != tid]
+        for save in reversed(self.saves.closed):
+            if (save.end_ns or start_ns) < start_ns - LATE_NS:
+                break
+            if save.key[0] == pid and save.tid != tid:
+                out.append(save)
+        part = BESIDE * (end_ns - start_ns)
+        out = [one for one in out if min(end_ns, one.end_ns or end_ns) - max(start_ns, one.start_ns) >= part]
+        return [save for save in out if save.kind_of(self.saves.rules) == FileClass.CHECKPOINT]
 
     @property
     def saving(self) -> bool:

@@ -98,12 +98,15 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
             _pass(rank, step, step.steps, before, row)
         else:
             _judge(rank, step, before, row)
-        if saved and ordinary.count > count:
+        passed = ordinary.count - count
+        if passed and (beside := rank.files.saved_beside(rank.seen.pid, rank.tid, before.at_ns, row.at_ns)):
+            rank.files.beside_saves.add_steps(beside, passed, step.made_of.items())
+        if saved and passed:
             single = step.backwards <= step.steps  # of several in a step nobody knows which come before the save
             of = StepsThatSave(step.made_of.items(), step.fetches, single)
             rank.files.saving_steps.add_ordinary(saved, steps, of)
         if ordinary.counting.active:
-            ordinary.counting.step(before.at_ns, row.at_ns, ordinary.count - count)
+            ordinary.counting.step(before.at_ns, row.at_ns, passed)
         rank.stalls.resumed_id = ""
     workers = rank.lives.workers
     started = workers.starts_in(before.at_ns, row.at_ns)

@@ -176,6 +176,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         feeder=_feeder(rank),
         late_rank=_late_rank(ordinary.collectives.late),
         blocked_workers=BlockedWorkers(of.blocked, of.seen, rank.lives.workers.command_of_workers()),
+        beside_saves=rank.files.beside_saves.beyond(ordinary.items, ordinary.count),
         slowed=slowed,
     )
 
