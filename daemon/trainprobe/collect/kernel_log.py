@@ -6,14 +6,17 @@ import os
 import re
 
 from trainprobe.collect.source import Unavailable
+from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import GpuXid, OomLogged
 from trainprobe.model.message import template
 
 RECORD_LIMIT = 8192
-AT_ONCE = 200  # records a turn
+AT_ONCE = 4096  # records a turn: before a kill all processes that could be killed are listed
 _OOM = re.compile(
     r"oom-kill:constraint=CONSTRAINT_(\w+),.*?(?:,oom_memcg=([^,]*))?(?:,global_oom)?,task_memcg=.*,pid=(\d+),"
 )
+_KILLED = re.compile(r"(Memory cgroup out|Out) of memory(?: \([^)]*\))?: Killed process (\d+) \(")
+_WHOLE = re.compile(r"Tasks in .* are going to be killed due to memory\.oom\.group set$")
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,16})\): (\d{1,4}),? ?(.*)")
 TEXT_LIMIT = 200
 NO_LOG = template("source.no_kernel_log", "the kernel log cannot be read: {error}")
@@ -26,6 +29,7 @@ class KernelLog:
     def __init__(self, path: str = "/dev/kmsg") -> None:
         self._path = path
         self._fd = -1
+        self._kills = KillLines()
 
     def open(self) -> Unavailable | None:
         """Begin at the end of the log."""
@@ -40,6 +44,7 @@ class KernelLog:
     def read(self, now_ns: int) -> list[OomLogged | GpuXid]:
         """What came since the last call."""
         found: list[OomLogged | GpuXid] = []
+        self._kills.begin()
         for _ in range(AT_ONCE if self._fd >= 0 else 0):
             try:
                 record = os.read(self._fd, RECORD_LIMIT)
@@ -50,7 +55,7 @@ class KernelLog:
             if not record:
                 break
             text = kernel_text(record)
-            told = oom_logged(text, now_ns) or xid_logged(text, now_ns) if text else None
+            told = self._kills.add_line(text, now_ns) or xid_logged(text, now_ns) if text else None
             if told is not None:
                 found.append(told)
         return found
@@ -70,13 +75,36 @@ def kernel_text(record: bytes) -> str:
     return rest.split(b"\n", 1)[0].decode("utf-8", "replace")
 
 
-def oom_logged(text: str, now_ns: int) -> OomLogged | None:
-    """Whom the out-of-memory killer chose, and whose limit was hit."""
-    match = _OOM.search(text)
-    if match is None:
-        return None
-    scope = "cgroup" if match[1] == "MEMCG" else "host"
-    return OomLogged(now_ns, int(match[3]), scope, match[2] or "")
+@dataclass(slots=True)
+class KillLines:
+    """What the lines about kills for want of memory say, each process once.
+
+    A summary ("oom-kill:…") has the victim and whose limit was hit; ten in five seconds at most are printed. A line
+    ("… Killed process …") follows for each process that is killed: the victim, and where the cgroup is killed as a
+    whole (memory.oom.group) all in it, the victim once more."""
+
+    _pid: int = 0  # of the latest victim
+    _group: str = ""  # whose limit it hit
+    _whole: bool = False  # all in a cgroup are killed with it
+
+    def begin(self) -> None:
+        """Lines that are read later may be of another kill, without a summary."""
+        self._whole = False
+
+    def add_line(self, text: str, now_ns: int) -> OomLogged | None:
+        """A process that was killed, and whose limit was hit; None also where it was told before."""
+        if match := _OOM.search(text):
+            self._pid, self._group, self._whole = int(match[3]), match[2] or "", False
+            return OomLogged(now_ns, self._pid, "cgroup" if match[1] == "MEMCG" else "host", self._group)
+        if _WHOLE.match(text):
+            self._whole = True
+            return None
+        match = _KILLED.match(text)
+        if match is None or int(match[2]) == self._pid:
+            return None
+        if not self._whole:
+            self._pid, self._group = int(match[2]), ""
+        return OomLogged(now_ns, int(match[2]), "host" if match[1] == "Out" else "cgroup", self._group)
 
 
 def xid_logged(text: str, now_ns: int) -> GpuXid | None:

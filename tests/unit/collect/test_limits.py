@@ -14,7 +14,7 @@ import pytest
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups
-from trainprobe.collect.kernel_log import KernelLog, kernel_text, oom_logged
+from trainprobe.collect.kernel_log import KernelLog, KillLines, kernel_text
 from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.orphans import GRACE_NS, MOST, READING_SECONDS, WORKER_COMM, Orphans
 from trainprobe.collect.procfs import Proc, Rollup
@@ -37,11 +37,77 @@ OLD = "[ pid ]   uid  tgid total_vm      rss nr_ptes nr_pmds swapents oom_score_
 
 
 def test_whose_limit_a_victim_died_of() -> None:
-    assert oom_logged(MEMCG, 5) == OomLogged(5, 4711, "cgroup", "/job 7/step")
-    told = oom_logged(GLOBAL, 5)
+    lines = KillLines()
+    assert lines.add_line(MEMCG, 5) == OomLogged(5, 4711, "cgroup", "/job 7/step")
+    told = lines.add_line(GLOBAL, 5)
     assert told is not None
     assert (told.pid, told.scope, told.group) == (815, "host", "")
-    assert oom_logged(OLD, 5) is None
+    assert lines.add_line(OLD, 5) is None
+
+
+CGROUP, HOST = "Memory cgroup out of memory", "Out of memory"
+WHOLE = "Tasks in /job 7/step are going to be killed due to memory.oom.group set"
+
+
+def killed(pid: int, message: str = CGROUP, name: str = "python") -> str:
+    return (
+        f"{message}: Killed process {pid} ({name}) total-vm:7340032kB, anon-rss:6291456kB, file-rss:0kB, "
+        "shmem-rss:128kB, UID:1000 pgtables:14000kB oom_score_adj:0"
+    )
+
+
+def told_of(*lines: str) -> list[tuple[int, str, str]]:
+    """pid, scope and group of each kill that the lines tell of."""
+    seen = KillLines()
+    found = (seen.add_line(line, 5) for line in lines)
+    return [(one.pid, one.scope, one.group) for one in found if one is not None]
+
+
+def test_each_process_of_a_cgroup_that_is_killed_as_a_whole() -> None:
+    """The kernel prints a line for each, for the victim two."""
+    told = told_of(MEMCG, killed(4711), WHOLE, killed(4711), killed(4712), killed(4713, name="pt (a), b)"))
+    assert told == [(pid, "cgroup", "/job 7/step") for pid in (4711, 4712, 4713)]
+
+
+def test_a_cgroup_that_is_killed_as_a_whole_for_want_of_the_hosts_memory() -> None:
+    told = told_of(GLOBAL, killed(815, HOST), WHOLE, killed(815, HOST), killed(816, HOST))
+    assert told == [(815, "host", ""), (816, "host", "")]
+
+
+def test_kills_whose_summary_the_kernel_left_out() -> None:
+    """It prints ten in five seconds; their lines come always."""
+    assert told_of(MEMCG, killed(4711), killed(4800), killed(4801, HOST)) == [
+        (4711, "cgroup", "/job 7/step"),
+        (4800, "cgroup", ""),
+        (4801, "host", ""),
+    ]
+    assert told_of(killed(4711), WHOLE, killed(4711), killed(4712)) == [(4711, "cgroup", ""), (4712, "cgroup", "")]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (killed(7, "Out of memory (oom_kill_allocating_task)"), [(7, "host", "")]),
+        (GLOBAL.replace("NONE", "CPUSET"), [(815, "host", "")]),
+        (GLOBAL.replace("NONE", "MEMORY_POLICY"), [(815, "host", "")]),
+        ("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)", []),  # its rest came as another record
+        ("Memory cgroup out of memory: OOM victim 7 (python) is already exiting. Skip killing the task", []),
+        ("oom_reaper: reaped process 7 (python), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB", []),
+        ("python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0", []),
+        ("audit: said: " + killed(7), []),
+    ],
+)
+def test_other_lines_about_memory(line: str, told: list[tuple[int, str, str]]) -> None:
+    assert told_of(line) == told
+
+
+def test_lines_of_another_turn_are_not_of_the_same_cgroup() -> None:
+    lines = KillLines()
+    for line in (MEMCG, killed(4711), WHOLE):
+        lines.add_line(line, 5)
+    lines.begin()
+    assert lines.add_line(killed(4711), 6) is None
+    assert lines.add_line(killed(9), 6) == OomLogged(6, 9, "cgroup", "")
 
 
 @pytest.mark.parametrize(

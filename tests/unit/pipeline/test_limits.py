@@ -10,6 +10,7 @@ import pytest
 from tests.builders.driver import PID, Driver, moment
 from trainprobe.causes.limits import oom_kill
 from trainprobe.causes.situation import KnownLimits, MemoryGrowth, Situation
+from trainprobe.collect.kernel_log import KillLines
 from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import CallFailed, Event, OomLogged, ProcessEvent, ProcessEventKind
@@ -197,6 +198,34 @@ def test_a_victim_of_its_container_and_one_of_the_host() -> None:
         assert {e.pid: e.value for e in warning.evidence if "held (PSS" in e.what} == {WORKER: 6 * GB, PID: 3 * GB}
         assert (rank.verdict.kind, rank.verdict.cause) == ("end", "oom_kill")
         assert host.report.runs[0].oom_kills == {scope: 1}
+
+
+def test_a_container_that_is_killed_as_a_whole_is_no_host_without_memory() -> None:
+    """However full the host is: the kernel's lines name each of its processes once or more, and the limit."""
+    host, lines = Host(), KillLines()
+    host.second(
+        limits=(
+            LimitSample(RUN, "memory", 92 * GB // 10, 10 * GB, "cgroup", "/job"),
+            LimitSample(RUN, "memory", 639 * GB // 10, 64 * GB, "host"),
+        ),
+        processes=(sample(PID, "driver", 3 * GB), sample(WORKER, "worker", 6 * GB)),
+    )
+    now = host.driver.now
+    told = [
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=0,oom_memcg=/job,task_memcg=/job,task=pt,pid={WORKER},uid=0",
+        f"Memory cgroup out of memory: Killed process {WORKER} (python) total-vm:1kB, anon-rss:1kB",
+        "Tasks in /job are going to be killed due to memory.oom.group set",
+        f"Memory cgroup out of memory: Killed process {WORKER} (python) total-vm:1kB, anon-rss:1kB",
+        f"Memory cgroup out of memory: Killed process {PID} (python) total-vm:1kB, anon-rss:1kB",
+    ]
+    events = [ProcessEvent(ProcessEventKind.OOM, now, pid, anonymous_bytes=GB) for pid in (WORKER, PID)]
+    host.second(*events, *(found for line in told if (found := lines.add_line(line, now)) is not None))
+    host.driver.die(WORKER, None, 9)
+    host.end(None, 9)
+    happened = [w.summary for w in host.rank.warnings if w.cause == "oom_kill"]
+    assert len(happened) == 2
+    assert all("the limit of its cgroup /job, 10 GB, was reached" in summary for summary in happened)
+    assert host.report.runs[0].oom_kills == {"cgroup": 2}
 
 
 def test_a_container_that_the_command_entered_is_its_label() -> None:
