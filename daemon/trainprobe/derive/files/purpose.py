@@ -6,7 +6,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from trainprobe.derive.files.words import Holds, holds
+from trainprobe.derive.files.words import Holds, holds, holds_results
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.text import StrEnum
 
@@ -16,9 +16,12 @@ CHECKPOINT_PATTERNS: tuple[str, ...] = (
     "*/tmp-checkpoint-[0-9]*/*", "*/global_step[0-9]*/*", "*/iter_[0-9]*/*", "*orbax-checkpoint-tmp*", "*.ocdbt",
     "*/ocdbt.process_*",
     "*/_CHECKPOINT_METADATA", "*_steps.zip", "*model*.zip", "*.joblib",
+    "*/iteration_[0-9]*/point_cloud.ply",
 )  # fmt: skip
 _DATA: tuple[str, ...] = ("*.bin", "*.pkl", "*.h5", "*.hdf5", "*.npz", "*.msgpack", "*model*.zip", "*.joblib")
 """Names that checkpoints share with data sets and output: before the first step, a file of such a name is data."""
+_TENSORS: tuple[str, ...] = ("*.pt", "*.pth", "*.pt.tar", "*.pth.tar", "*.safetensors")
+"""Names for whatever consists of tensors, models mostly."""
 _STATES = ("model", "checkpoint", "ckpt", "weight", "optim", "state", "param")
 """Words in the names of checkpoints in formats that data sets use too."""
 _SETS = ("train", "test", "val", "data")
@@ -102,7 +105,7 @@ def classify(
 def is_restored(path: str, rules: FileRules) -> bool:
     """Whether a file that is read before the first step is a checkpoint, by its name."""
     name = path.rpartition("/")[2].lower()
-    if _is_of_data(path) or _matches(name, _NEVER):
+    if _is_of_data(path) or _matches(name, _NEVER) or holds_results(name):
         return False
     if _matches(path, _unlike_data(rules.checkpoints)):
         return True
@@ -139,9 +142,12 @@ def is_output(path: str) -> bool:
 
 def _is_checkpoint(path: str, patterns: tuple[str, ...]) -> bool:
     """By its name, or by its directory."""
-    if not _matches(path, patterns) or (not _matches(path, _unlike_data(patterns)) and is_output(path)):
+    name, sure = path.rpartition("/")[2], _unlike_data(patterns)
+    if holds_results(name):
+        sure = tuple(pattern for pattern in sure if pattern not in _TENSORS)
+    if not _matches(path, patterns) or (not _matches(path, sure) and is_output(path)):
         return False
-    return not _matches(path.rpartition("/")[2], _BESIDE) or _matches(path, _of_names(patterns))
+    return not _matches(name, _BESIDE) or _matches(path, _of_names(patterns))
 
 
 @lru_cache(maxsize=1024)

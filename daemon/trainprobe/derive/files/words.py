@@ -10,15 +10,18 @@ from trainprobe.model.text import StrEnum
 _MODEL = (
     "models? state_?dicts? checkpoints? ckpts? weights? optim optimizers? states? params? parameters? pretrained"
     " variables? nets? networks? modules? policy agents? actors? critics? learners? trainers? lora ema adapters?"
-    " encoders? decoders? generators? discriminators? schedulers? snapshots?"
+    " encoders? decoders? generators? discriminators? schedulers? snapshots? splats? gaussians"
 )
+_RESULTS = "preds? predictions? predicted detections? submissions? logits? caches? cached"
+"""No part of a model is called so. Features and embeddings may be one."""
 _OUTPUT = (
-    "preds? predictions? predicted results? detections? submissions? embeddings? features? logits? traces? outputs?"
-    " samples? examples? images? imgs? pictures? plots? figs? figures? grids? videos? masks? metrics stats statistics"
-    " scores reports? logs? history histories visuals? visuali[sz]ations? curves? meshes audios? memory_snapshot"
+    "results? embeddings? features? traces? outputs? samples? examples? images? imgs? pictures? plots? figs? figures?"
+    " grids? videos? masks? metrics stats statistics scores reports? logs? history histories visuals?"
+    " visuali[sz]ations? curves? meshes audios? memory_snapshot"
 )
 _WORDS = re.compile(
-    rf"(?<![a-z])(?:(?P<output>{'|'.join(_OUTPUT.split())})|(?P<model>{'|'.join(_MODEL.split())}))(?![a-z])"
+    rf"(?<![a-z])(?:(?P<results>{'|'.join(_RESULTS.split())})|(?P<output>{'|'.join(_OUTPUT.split())})"
+    rf"|(?P<model>{'|'.join(_MODEL.split())}))(?![a-z])"
 )
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -28,9 +31,20 @@ class Holds(StrEnum):
     OUTPUT = "output"
 
 
-@lru_cache(maxsize=1024)
 def holds(name: str) -> Holds | None:
     """The last such word decides: ``model_predictions`` are predictions, ``prediction_model`` is a model. None: there
     is none."""
-    found = [Holds.MODEL if one["model"] else Holds.OUTPUT for one in _WORDS.finditer(_HUMPS.sub("_", name).lower())]
+    last = _last(name)
+    return None if last is None else Holds.MODEL if last == "model" else Holds.OUTPUT
+
+
+def holds_results(name: str) -> bool:
+    """Whether that is what a model computed, or a cache: in no format a model."""
+    return _last(name) == "results"
+
+
+@lru_cache(maxsize=1024)
+def _last(name: str) -> str | None:
+    """The kind of the last word that says something."""
+    found = [one.lastgroup for one in _WORDS.finditer(_HUMPS.sub("_", name).lower())]
     return found[-1] if found else None

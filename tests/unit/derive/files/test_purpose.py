@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainprobe.derive.files.purpose import FileClass, FileRules, classify
+from trainprobe.derive.files.purpose import FileClass, FileRules, classify, is_restored
 from trainprobe.derive.files.saves import Saves
 from trainprobe.model.event import FileEvent, FileEventKind
 
@@ -112,7 +112,9 @@ def test_a_data_set_that_is_made_before_the_first_step_is_no_checkpoint(path: st
         "case_001.nii.gz", "mesh.ply", "scan.obj", "boxes.xml", "cloud.las", "table.feather",
         "faiss.index", "features.lmdb", "cache.zarr/0.0.0", "results.pkl", "predictions.pickle", "embeddings.npz",
         "features.h5", "submission.zip",
-        "pred.tar", "model_predictions.json", "memory_snapshot.pickle", "history.pkl", "samples.msgpack",
+        "preds.pt", "val_predictions_3.pth", "ModelPredictions.pt", "logits.safetensors", "cache.pt",
+        "cached_tokens.pt", "cache.pkl", "detections.pth.tar", "pred.tar", "model_predictions.json",
+        "memory_snapshot.pickle", "history.pkl", "samples.msgpack",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [5_000, LARGE])
@@ -127,9 +129,18 @@ def test_output_and_data_that_a_training_writes_are_no_checkpoints(name: str, si
         "model.json", "xgb_model.json", "bestModel.json", "prediction_model.pkl", "epoch_3.pkl", "replay_buffer.pkl",
         "agent.tar", "policy.zip", "ppo_cartpole.zip", "weights.mat", "state.ot", "net.params", "last.weights", "50",
         "__0_0.distcp", "d/1f30ab", "step_7.npz", "best.h5", "x.msgpack", "ckpt-1.index",
-        "variables.data-00000-of-00001", "learned_embeds.bin", "preds_net.joblib", "features.pt",
+        "variables.data-00000-of-00001", "learned_embeds.bin", "preds_net.joblib", "features.pt", "embeddings.pth",
+        "prediction_model.pt", "cached_encoder.pt", "checkpoint-500/predictions.pt", "samples_net.pth",
+        "point_cloud/iteration_30000/point_cloud.ply", "splat.ply", "gaussians_7000.ply",
         "model.safetensors.index.json", "iter_0000500/results.pkl",
     ],
 )  # fmt: skip
 def test_a_checkpoint_of_an_unusual_name_is_one(name: str) -> None:
     assert of(f"/out/{name}") is FileClass.CHECKPOINT
+
+
+@pytest.mark.parametrize("name", ["preds.pt", "token_cache.pt", "model_predictions.pth"])
+def test_results_and_caches_that_are_read_or_written_before_the_first_step_are_no_checkpoint(name: str) -> None:
+    assert of(f"/work/{name}", early=True) is not FileClass.CHECKPOINT
+    assert not is_restored(f"/work/{name}", FileRules())
+    assert is_restored("/work/prediction_model.pt", FileRules())
