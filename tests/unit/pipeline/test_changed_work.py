@@ -217,6 +217,62 @@ def test_work_that_a_busy_host_slows_down_is_not_learnt(leaf: Leaf, cause: str) 
     assert rank.lost["cpu_bound"] == pytest.approx(600 * 0.04, rel=0.02)
 
 
+def step_of(driver: Driver, times: float, waited: float, leaf: Leaf) -> None:
+    """A step of 160 ms, so many times as much work; half of it is on the GPU, or on the CPU."""
+    driver.work(1.9 * (waited + 0.16 * times))
+    driver.fetch(waited, Leaf.POLL)
+    driver.spend(0.05 * times, leaf)
+    driver.backward(0.1 * times if leaf is Leaf.CPU else 0.01)
+    driver.spend(0.1 * times if leaf is Leaf.GPU else 0.0, leaf)
+    driver.optimizer(seconds=0.01)
+
+
+@pytest.mark.parametrize("leaf", [Leaf.CPU, Leaf.GPU])
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 2, 4, 8), (1, 1.6, 2.6, 4)])
+def test_images_that_become_larger_again_and_again_are_no_drift(
+    sizes: tuple[float, ...], waits: bool, leaf: Leaf
+) -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.fork(2001)
+    waited = [0.3 * 0.16 * size if waits and size > 1 else 0.0005 for size in sizes]
+    for size, seconds in zip(sizes, waited):
+        for _ in range(400):
+            step_of(driver, size, seconds, leaf)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == ({"data_cpu": pytest.approx(400 * sum(waited), rel=0.04)} if waits else {})
+    adds_up(rank)
+
+
+def test_batches_that_grow_below_the_limit_of_stalls_are_no_drift_beside_the_waits_for_them() -> None:
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    driver.fork(2001)
+    sizes = (1, 1.3, 1.7, 2.2, 2.9)
+    for size in sizes:
+        for _ in range(400):
+            step_of(driver, size, 0.3 * 0.16 * (size - 0.9), Leaf.CPU)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"data_cpu": pytest.approx(400 * 0.3 * 0.16 * (sum(sizes) - 4.5), rel=0.05)}
+
+
+@pytest.mark.parametrize("leaf", [Leaf.CPU, Leaf.GPU])
+def test_steps_that_grow_after_the_work_has_changed_drift(leaf: Leaf) -> None:
+    driver = Driver()
+    driver.begin()
+    for place in range(2_000):
+        driver.spend(max(0, place - 400) * 0.0001, Leaf.CPU)
+        step_of(driver, 1 if place < 400 else 2.5, 0.0, leaf)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"drift": pytest.approx(1600 * 1600 * 0.0001 / 2, rel=0.15)}
+
+
 def test_a_forward_pass_that_reads_swapped_memory_of_zram_is_not_learnt() -> None:
     """The kernel computes for the training thread, which counts as its own work; the host's counters show it."""
     driver, pages = Driver(), 1_000_000

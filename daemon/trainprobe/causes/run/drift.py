@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import always
@@ -10,8 +11,8 @@ from trainprobe.causes.base import Claim, seconds
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.spec import CauseSpec
 from trainprobe.derive.steps.ledger import Item
-from trainprobe.derive.trend.drift import Drift, Trend
-from trainprobe.derive.trend.series import Grown, ThinnedSeries
+from trainprobe.derive.trend.drift import BACKWARD, Drift, Trend
+from trainprobe.derive.trend.series import LEAST, Grown, ThinnedSeries
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.dataclass import dataclass
@@ -48,7 +49,7 @@ class DriftInput:
 
     ns: float  # all of them together
     trend: Trend
-    makeup: ThinnedSeries  # ns of an ordinary step by state, by its number
+    makeup: ThinnedSeries  # ns of an ordinary step by state, and in its backward pass, by its number
     counters: ThinnedSeries  # what may grow with the step
     pid: int
 
@@ -59,7 +60,7 @@ def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Clai
     lost = steps.trend.lost_ns
     if growth is None or lost < policy.drift_least * steps.ns:
         return None
-    states = steps.makeup.grown(growth.from_step)
+    states = _grown(steps.makeup, growth)
     total = sum(one.after - one.before for one in states)
     free = [one for one in states if State(one.name) not in claimed]
     if states and not free:
@@ -69,6 +70,19 @@ def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Clai
     taken: dict[Item, float] = {(state, Region.STEP, Leaf.OTHER): lost * part}
     counters = steps.counters.grown(growth.from_step)
     return Claim(Cause.DRIFT, taken, _summary(growth, free, counters), [], _evidence(steps.pid, growth, free, counters))
+
+
+def _grown(makeup: ThinnedSeries, growth: Drift) -> list[Grown]:
+    """The states that grew, most first. Where the growth is one beyond the backward pass's, what grew as much as that
+    did is a larger batch's, or a slower machine's."""
+    grown = makeup.grown(growth.from_step)
+    backward = next((one for one in grown if one.name == BACKWARD and one.before > 0), None)
+    states = [one for one in grown if one.name != BACKWARD]
+    if backward is None or not growth.blocks.backward:
+        return states
+    pace = backward.after / backward.before
+    states = [replace(one, before=pace * one.before) for one in states if one.after > (1 + LEAST) * pace * one.before]
+    return sorted(states, key=lambda one: one.before - one.after)
 
 
 def _summary(growth: Drift, states: list[Grown], counters: list[Grown]) -> Message:

@@ -27,6 +27,8 @@ from trainprobe.derive.trend.steep_drift import NONE, SIZE, Block, Growth, Steep
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
+BACKWARD = "backward"
+"""What of a step's make-up its backward pass computes."""
 BLOCK = 20  # steps
 BLOCKS = 15  # of a scale's window: 300 steps on the first, twice as many on each next one
 LEAST = 10  # blocks of a window that is not full yet
@@ -141,6 +143,22 @@ class Trend:
         if steep and self.growth is None and self._candidate is None:
             self._confirm(steep, SIZE)
 
+    def restart(self) -> None:
+        """The steps do something else from now on: their lengths are compared with those before no more."""
+        self._charge()
+        self._lengths.clear()
+        self._backwards.clear()
+        self._counted, self._candidate = 0, None
+        self._begin_anew()
+        self._earlier = [Earlier() for _ in range(SCALES)]
+
+    def _begin_anew(self) -> None:
+        self.last, self.growth = self.growth or self.last, None
+        self._positive, self.steep = [0] * SCALES, Steep()
+        self._pending = [None] * SCALES
+        for blocks in self._scales:
+            blocks.clear()
+
     def _charge(self) -> None:
         """A block is full: what its steps took beyond the level before the drift. Each step alone would count the
         longer half of all scatter, and not the shorter one."""
@@ -224,10 +242,7 @@ class Trend:
         lengths = [block.length / growth.blocks.pace(block.backward) for block in self._scales[0][-3:]]
         recent = median(lengths)
         if recent <= growth.from_ns * (1 + BACK):
-            self.last, self.growth = growth, None
-            self._positive, self.steep = [0] * SCALES, Steep()
-            for blocks in self._scales:
-                blocks.clear()
+            self._begin_anew()
             return
         level = max(growth.to_ns, recent) if lengths[-1] >= growth.to_ns else growth.to_ns
         self.growth = replace(growth, to_ns=level, to_step=self.steps)

@@ -30,6 +30,7 @@ def add_late(rank: RankState, step: Ordinary, window: Window, judgement: Judgeme
         progress.baseline = Baseline()
         for one in steps:
             progress.baseline.add(one)
+        ordinary.growth.trend.restart()
         ordinary.settle()
         progress.changed.sums.append(OrdinarySums(dict(ordinary.items), ordinary.ns, ordinary.count))
 

@@ -13,7 +13,7 @@ from trainprobe.derive.steps.interval import Interval
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.steps.ordinary_waits import Waits
 from trainprobe.derive.steps.waited_pool import WaitedPool
-from trainprobe.derive.trend.drift import Trend
+from trainprobe.derive.trend.drift import BACKWARD, Trend
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.model.cause import State
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
@@ -35,7 +35,8 @@ class StepGrowth:
     never waited for a CPU: what others take, or a quota, is no growth of the training."""
 
     trend: Trend = field(default_factory=Trend)
-    makeup: ThinnedSeries = field(default_factory=ThinnedSeries)  # ns of an ordinary step by state, by its number
+    makeup: ThinnedSeries = field(default_factory=ThinnedSeries)
+    """ns of an ordinary step by state, and in its backward pass, by its number."""
     counters: ThinnedSeries = field(default_factory=ThinnedSeries)  # what may grow with the step
 
     def add_step(self, step: Ordinary, baseline: Baseline) -> None:
@@ -44,8 +45,9 @@ class StepGrowth:
         for ns in step.lengths:
             self.trend.add_step(int(ran * ns), int(backward * ns))
             if self.trend.steps % MAKEUP_EVERY == 0:
-                states = by_state(baseline.items())
-                made_of = {state.value: spent for state, spent in states.items() if state != State.RUNQUEUE}
+                items = baseline.items()
+                made_of = {state.value: spent for state, spent in by_state(items).items() if state != State.RUNQUEUE}
+                made_of[BACKWARD] = items.get((State.COMPUTE, Region.BACKWARD, Leaf.CPU), 0.0)
                 self.makeup.add(self.trend.steps, made_of)
 
     def add_counters(self, figures: Mapping[str, float]) -> None:

@@ -147,7 +147,8 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     if late and judgement.stall_ns < _least_ns(rank, judgement.main):
         rank.stalls.open = None
         if not judgement.phases:
-            _pass(rank, step, units, before, row)
+            changed_work.add_late(rank, step, window, judgement)
+            _pass(rank, step, units, before, row, late=True)
             return
     else:
         enter(rank, judgement, step, row.at_ns, late=late, index=progress.clock.count - 1)
@@ -334,10 +335,11 @@ def _least_ns(rank: RankState, main: Claim | None) -> float:
     return rank.policy.stall_minimum_ns * (1.0 if unknown else 0.5)
 
 
-def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: MarkRow) -> None:
+def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: MarkRow, *, late: bool = False) -> None:
     """Take in a step that is not late, or lost too little to be a stall."""
     baseline, ordinary, stolen = rank.progress.baseline, rank.ordinary, rank.surroundings.devices.stolen
-    rank.progress.changed.add_ordinary()
+    if not late:
+        rank.progress.changed.add_ordinary()
     ordinary.churn += row.gpu_memory.since(before.gpu_memory)
     ordinary.swap_faults += _swap_faults(before, row) or 0
     if units == step.steps:
