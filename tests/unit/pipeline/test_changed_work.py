@@ -94,6 +94,46 @@ def test_a_forward_pass_that_is_longer_for_good_is_a_stall_no_more() -> None:
     adds_up(rank)
 
 
+def with_barriers(driver: Driver, times: float = 1.0) -> None:
+    """A step of 150 ms on processors: the driver waits for OpenMP's other threads in each pass."""
+    driver.fetch()
+    driver.spend(0.045 * times)
+    driver.backward(0.08 * times)
+    driver.spend(0.02 * times, Leaf.LOCK, Region.BACKWARD)
+    driver.optimizer()
+
+
+def test_barriers_of_a_heavier_batch_are_its_work() -> None:
+    driver = Driver()
+    driver.begin()
+    for place in range(300):
+        with_barriers(driver, 4.0 if place % 17 == 16 else 1.0)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert (rank.lost, rank.verdict.kind) == ({}, "none")
+
+
+def test_a_wait_in_the_backward_that_nothing_else_grows_with_is_told() -> None:
+    driver = Driver()
+    driver.begin()
+    for place in range(330):
+        with_barriers(driver)
+        if place % 40 == 39:
+            driver.spend(0.5, Leaf.LOCK, Region.BACKWARD)
+    driver.exit()
+    assert rank_of(played(driver), driver).lost == {"unknown": pytest.approx(8 * 0.5, rel=0.02)}
+
+
+def test_a_backward_with_more_barriers_for_good_is_learnt() -> None:
+    driver = Driver()
+    driver.begin()
+    for place in range(400):
+        with_barriers(driver)
+        driver.spend(0.2 if place >= 100 else 0.0, Leaf.LOCK, Region.BACKWARD)
+    driver.exit()
+    assert rank_of(played(driver), driver).lost == {"unknown": pytest.approx(LEARNT * 0.2, rel=0.05)}
+
+
 def slowed(leaf: Leaf, region: Region = Region.STEP, steps: int = 600) -> Rank:
     """Steps of 50 ms, then of 350 ms: 300 of them wait."""
     driver = Driver()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from tests.builders.driver import PID, Driver, moment, ns, played
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import Leaf, Region, ThreadState
 from trainprobe.model.event import CallFailed, FileEventKind, StepFile
 from trainprobe.model.report import Rank
+from trainprobe.model.sample import Inspection, ThreadLook
 from trainprobe.pipeline import Pipeline
 
 
@@ -59,6 +61,57 @@ def test_a_gpu_that_does_not_come_back_is_told() -> None:
     rank = rank_of(played(driver), driver)
     assert rank.lost == {"unknown": pytest.approx(45, rel=0.01)}
     assert "gpu_wait" in rank.verdict.summary
+
+
+def by_autograds_thread(driver: Driver, count: int, backward: float = 0.03) -> None:
+    """Steps of 70 ms whose backward is another thread's: the driver waits for it at a lock, then for the GPU."""
+    for _ in range(count):
+        driver.fetch()
+        driver.spend(0.004)
+        driver.backward(0.001)
+        driver.spend(backward, Leaf.LOCK, Region.BACKWARD)
+        driver.optimizer()
+        driver.spend(0.03, Leaf.GPU)
+
+
+def test_a_backward_of_autograds_thread_that_has_more_to_do_loses_nothing() -> None:
+    """For single batches, and for good: layers are unfrozen."""
+    driver = Driver()
+    driver.begin()
+    for seconds in (0.1, 0.5, 4.0):
+        by_autograds_thread(driver, 20)
+        by_autograds_thread(driver, 1, seconds)
+    by_autograds_thread(driver, 100, 0.2)
+    rank = rank_of(played(driver), driver)
+    assert (rank.lost, rank.verdict.kind) == ({}, "none")
+
+
+def test_a_backward_whose_thread_does_not_come_back_is_told() -> None:
+    driver = Driver()
+    driver.begin()
+    by_autograds_thread(driver, 40)
+    by_autograds_thread(driver, 1, 45.0)
+    by_autograds_thread(driver, 10)
+    assert rank_of(played(driver), driver).lost == {"unknown": pytest.approx(45, rel=0.01)}
+
+
+@pytest.mark.parametrize(("state", "lost"), [("R", {}), ("S", {"unknown": pytest.approx(4.0, rel=0.02)})])
+def test_a_backward_in_which_no_thread_computes_is_told(state: str, lost: dict[str, float]) -> None:
+    driver = Driver()
+    driver.begin()
+    by_autograds_thread(driver, 40)
+    pipeline = played(driver)
+    driver.fetch()
+    driver.spend(0.004)
+    driver.backward(0.001)
+    for _ in range(40):
+        driver.spend(0.1, Leaf.LOCK, Region.BACKWARD)
+        sample = replace(driver.sample(Leaf.LOCK), region=Region.BACKWARD, run=ThreadState.BLOCKED)
+        looked = Inspection(PID, PID, "S", threads=(ThreadLook(1100, 1100, state),))
+        played(driver, pipeline, threads=(sample,), inspections=(looked,))
+    driver.optimizer()
+    by_autograds_thread(driver, 10)
+    assert rank_of(played(driver, pipeline), driver).lost == lost
 
 
 @pytest.mark.parametrize("by_thread", [False, True])

@@ -52,5 +52,5 @@ def _does_more(rank: RankState, step: Ordinary, window: Window, judgement: Judge
     more = sum(ns for item, ns in window.excess.items() if _is_work(item))
     slowed = sum(ns for (state, _, _), ns in window.excess.items() if state in _SLOWS)
     others = (claim.taken for claim in judgement.lost if claim.cause is not Cause.CPU_BOUND)
-    caused = sum(ns for taken in others for item, ns in taken.items() if _is_work(item))
+    caused = sum(ns for taken in others for item, ns in taken.items() if item[0] in _WORK)
     return more >= MORE * window.baseline_ns and max(slowed, caused) <= rank.policy.rest_bottleneck * step.ns
