@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, take_items
+from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, take_items, usual_ns
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.steps.untrained_batches import model_ran
@@ -29,7 +29,7 @@ FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
 pools are idle at a lock.)"""
 MAKING = (*CPU, *STORAGE, *SWAP, *FETCHING)
 """What such a worker does to make a batch."""
-_WORTH_A_LOCK, _WAITS_TOO = 0.7, 0.2
+_WORTH_A_LOCK, _WORTH_A_WAIT, _WAITS_TOO = 0.7, 0.7, 0.2
 IN_CALL: dict[Leaf, Message] = {
     Leaf.SLEEP: template("in_call.sleep", "a sleep")(),
     Leaf.SOCKET: template("in_call.socket", "a socket call")(),
@@ -86,12 +86,28 @@ class WorkerShares:
 
 
 def shares(window: Window) -> WorkerShares:
-    """How the workers' time beyond an ordinary step divides."""
+    """How the workers' time beyond an ordinary step divides; where one makes a usual batch for as long as it is waited
+    for, how that does."""
     parts = [max(0.0, pool_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP, BLOCKED)]
     total = sum(parts)
     if total < 0.05 * excess_ns(window) or total <= 0:
-        return WorkerShares(0.0, 0.0, 0.0, 0.0)
+        if not makes_usual_batch(window):
+            return WorkerShares(0.0, 0.0, 0.0, 0.0)
+        parts = [max(0.0, pool_ns(window, *leaves) + usual_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP)]
+        parts, total = [*parts, 0.0], sum(parts)
     return WorkerShares(*(part / total for part in parts))
+
+
+def makes_usual_batch(window: Window) -> bool:
+    """Whether a worker was seen to make a batch, and all made no more than usual, but for as long as the driver waited:
+    of a data set that divides itself, one may have batches left when the others have none."""
+    late = window.late
+    if late.busy is None and (late.worker is None or late.worker.leaf not in STORAGE):
+        return False
+    made = sum(pool_ns(window, *leaves) + usual_ns(window, *leaves) for leaves in (STORAGE, CPU, SWAP))
+    return made > 0 and made >= _WORTH_A_WAIT * sum(
+        ns for (state, _, _), ns in window.excess.items() if state == State.DATA_WAIT
+    )
 
 
 def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:

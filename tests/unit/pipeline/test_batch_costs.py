@@ -6,7 +6,8 @@ import pytest
 
 from tests.builders.driver import Driver, played
 from tests.unit.pipeline.test_pipeline import rank_of
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
+from trainprobe.model.event import ThreadSample
 from trainprobe.pipeline import Pipeline
 
 
@@ -49,3 +50,35 @@ def test_a_slow_first_epoch_stays_slow_storage_while_later_ones_compute() -> Non
         driver.events.clear()
     assert lost[-1]["data_storage"] == pytest.approx(lost[0]["data_storage"], rel=0.02)
     assert lost[-1]["data_storage"] > 4 * lost[-1]["data_cpu"]
+
+
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.CPU, "data_cpu"), (Leaf.FILE_READ, "data_storage")])
+@pytest.mark.parametrize("working", [True, False])
+def test_a_worker_that_has_batches_left_when_the_others_have_none_is_waited_for(
+    leaf: Leaf, cause: str, working: bool
+) -> None:
+    """Its data set divides itself among the workers (IterableDataset). No batch takes more work than usual."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for pid in range(2000, 2004):
+        driver.fork(pid)
+    for _ in range(60):
+        driver.work(1.0, leaf)
+        driver.step()
+    played(driver, pipeline)
+    for _ in range(10):
+        begun = driver.now
+        for _ in range(9):
+            driver.work(0.1 if working else 0.0, leaf)
+            driver.spend(0.1, Leaf.POLL, Region.FETCH)
+            own = 0 if not working else driver.now - begun
+            cells = tuple(own if place == leaf else 0 for place in range(5 * LEAVES))
+            run = ThreadState.ON if leaf is Leaf.CPU and working else ThreadState.BLOCKED
+            does = leaf if working else Leaf.POLL
+            one = ThreadSample(2000, 2000, Level.COARSE, run, Region.STEP, does, begun, 0, 0, 5, 0, 9, "", cells)
+            played(driver, pipeline, threads=(driver.sample(Leaf.POLL), one))
+        driver.work(0.1 if working else 1.0, leaf)
+        driver.step()
+    driver.train(3)
+    lost = rank_of(played(driver, pipeline), driver).lost
+    assert lost == {cause if working else "unknown": pytest.approx(9.0, rel=0.05)}

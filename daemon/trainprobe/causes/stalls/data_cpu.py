@@ -23,6 +23,10 @@ from trainprobe.model.report import Evidence
 SUMMARY = template(
     "data_cpu.summary", "workers spent {seconds:seconds} more CPU than usual while it waited for its batch"
 )
+AS_USUAL = template(
+    "data_cpu.as_usual",
+    "workers spent {seconds:seconds} of CPU while it waited, no more than on other batches, but fewer at a time",
+)
 IN_ALL = template("data_cpu.in_all", "workers spent {seconds:seconds} of CPU on the batches of all ordinary steps")
 CPU_IN = template("data_cpu.cpu_in", "workers spent {seconds:seconds} of CPU on the batch it waited for, in {where}")
 ON_CPU = template("data_cpu.on_cpu", "workers on the CPU")
@@ -34,15 +38,17 @@ _PER_WORK = 1.5
 def claim(window: Window, left: Items) -> Claim | None:
     """The wait's share in which workers were on a CPU or wanted one. Where those of the whole step were there for much
     less time than the wait lasted, its rest has another reason."""
-    taken, spent = waited_for_cpu(window, left), pool_ns(window, *CPU)
+    taken, spent, summary = waited_for_cpu(window, left), pool_ns(window, *CPU), IN_ALL
     if not isinstance(window.usual, Unseen):
-        taken = at_most(taken, _PER_WORK * (spent + usual_ns(window, *CPU)))
+        whole = spent + usual_ns(window, *CPU)
+        taken = at_most(taken, _PER_WORK * whole)
+        spent, summary = (spent, SUMMARY) if spent > 0 else (whole, AS_USUAL)
     if not taken:
         return None
     return Claim(
         Cause.DATA_CPU,
         taken,
-        (IN_ALL if isinstance(window.usual, Unseen) else SUMMARY)(seconds=seconds(spent)),
+        summary(seconds=seconds(spent)),
         [WAITS_FOR_WORKERS(), ON_CPU()],
         [
             Evidence.of(WAITED(), seconds(sum(taken.values())), "s", window.driver_pid),
