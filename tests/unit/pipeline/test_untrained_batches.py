@@ -9,6 +9,8 @@ import pytest
 from tests.builders.driver import Driver, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.event import StackSeen
+from trainprobe.pipeline import Pipeline
 
 LATE = 0.8
 """Seconds that each epoch's first batch is waited for."""
@@ -147,3 +149,25 @@ def test_the_wait_for_a_batch_that_is_trained_on_is_no_part_of_an_evaluation() -
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(2.7, abs=0.05)
     assert rank.lost == {"data_cpu": pytest.approx(3 * LATE, abs=0.05)}
     adds_up(rank)
+
+
+def test_stacks_of_an_evaluation_say_nothing_of_the_work_behind_it() -> None:
+    """A fold's model is built: nobody looked then, and the garbage collector is no candidate."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    validates = ("<module> (cv.py:60)", "validate (cv.py:20)", "Net.forward (model.py:3)")
+    for epoch in range(8):
+        driver.train(40)
+        for batch in range(20):
+            driver.fetch()
+            driver.spend(0.05, region=Region.NO_GRAD)
+            if batch == 10:
+                driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, validates))
+        driver.fetches += 1
+        driver.spend(1.5 if epoch in (3, 6) else 0.0)
+        played(driver, pipeline)
+    driver.train(2)
+    rank = rank_of(played(driver, pipeline), driver)
+    found = [line for stall in rank.stalls for line in stall.advice]
+    assert rank.lost == {"cpu_bound": pytest.approx(3.0, rel=0.05)}
+    assert not any("collector" in line for line in found)
