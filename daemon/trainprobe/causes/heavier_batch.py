@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from trainprobe.causes.base import Window
+from trainprobe.causes.base import Items, Window, take_items
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Region
+from trainprobe.model.cells import Leaf, Region
 
 _ALIKE = 0.5
 """The backward's growth as a part of the forward's from which on they grew by one factor: each has a fixed part."""
@@ -19,7 +19,7 @@ _LEAST = 0.02
 """Of an ordinary step: a shorter backward is not compared."""
 _MOSTLY = 0.5
 """Of the backward."""
-_WORK = (State.COMPUTE, State.GPU_WAIT)
+_OWN_WORK, _WORK = (State.COMPUTE,), (State.COMPUTE, State.GPU_WAIT)
 _OWN = 0.1
 """Of an ordinary step, with gradients off: the training has a forward pass without gradients of its own (a frozen
 backbone, a teacher, a reference model)."""
@@ -28,19 +28,10 @@ backbone, a teacher, a reference model)."""
 def grew_alike(window: Window, *forward: Region) -> bool:
     """Whether the backward grew about as much, in proportion, as these regions did."""
     more, before = _growth(window, *forward)
-    more_backward, backward = _growth(window, Region.BACKWARD)
+    more_backward, backward = _backward(window)
     if min(more, before) <= 0 or backward < _LEAST * window.baseline_ns:
         return False
     return more_backward / backward >= _ALIKE * more / before
-
-
-def grew_along(window: Window) -> bool:
-    """Whether the rest of the step's work, the GPU's included, grew about as much, in proportion, as the backward."""
-    more, before = _growth(window, Region.STEP, Region.NO_GRAD, of=_WORK)
-    more_backward, backward = _growth(window, Region.BACKWARD)
-    if min(more_backward, backward) <= 0 or before < _LEAST * window.baseline_ns:
-        return False
-    return more / before >= _ALIKE * more_backward / backward
 
 
 def is_heavier(window: Window) -> bool:
@@ -50,22 +41,57 @@ def is_heavier(window: Window) -> bool:
     return quiet >= _OWN * window.baseline_ns and grew_alike(window, Region.NO_GRAD)
 
 
-def backward_of_thread(window: Window) -> bool:
+def work_of_threads(window: Window, left: Items) -> dict[Item, float]:
+    """The backward's wait for threads that compute: for autograd's own one, unless looks found none on a CPU; for
+    others, and where ranks may be waited for, if what else the step works grew along. None where it lasts so long that
+    they may hang."""
+    waits, grew = _for_threads(window, left), _rest_grew_along(window)
+    if sum(waits.values()) > window.policy.gpu_patience_ns:
+        return {}
+    own = _backward_of_thread(window) and not window.late.stood_still
+    return {item: ns for item, ns in waits.items() if grew or (own and item[0] is State.LOCK)}
+
+
+def _for_threads(window: Window, items: Items) -> dict[Item, float]:
+    """Beside a GPU also where other ranks are: those are waited for on the GPU."""
+    gpu = any(state is State.GPU_WAIT for state, _, _ in window.items)
+    states = [State.LOCK, State.COLLECTIVE] if gpu else [State.LOCK]
+    return take_items(items, states=states, leaves=[Leaf.LOCK], regions=[Region.BACKWARD])
+
+
+def _rest_grew_along(window: Window) -> bool:
+    """Whether the rest of the step's work, with or without the GPU's, grew about as much, in proportion, as the
+    backward."""
+    more_backward, backward = _backward(window)
+    if min(more_backward, backward) <= 0:
+        return False
+    for of in _OWN_WORK, _WORK:
+        more, before = _growth(window, Region.STEP, Region.NO_GRAD, of=of)
+        if before >= _LEAST * window.baseline_ns and more / before >= _ALIKE * more_backward / backward:
+            return True
+    return False
+
+
+def _backward_of_thread(window: Window) -> bool:
     """Whether an ordinary step's backward is another thread's, as on a GPU: the driver waits for most of it."""
-    (_, waits), (_, works) = _growth(window, Region.BACKWARD, of=()), _growth(window, Region.BACKWARD)
+    waits, (_, works) = _for_threads_growth(window)[1], _backward(window)
     return waits > _MOSTLY * works > 0
 
 
-def is_for_threads(item: Item) -> bool:
-    """Whether it is the backward's wait for threads that compute."""
-    state, region, _ = item
-    return state == State.LOCK and region == Region.BACKWARD
+def _backward(window: Window) -> tuple[float, float]:
+    (more, before), (more_waits, waits) = _growth(window, Region.BACKWARD), _for_threads_growth(window)
+    return more + more_waits, before + waits
 
 
-def _growth(window: Window, *regions: Region, of: Collection[State] = (State.COMPUTE,)) -> tuple[float, float]:
-    """What works in these regions beyond an ordinary step, and in one, ns."""
+def _for_threads_growth(window: Window) -> tuple[float, float]:
+    more, whole = (sum(_for_threads(window, items).values()) for items in (window.excess, window.items))
+    return more, whole - more
+
+
+def _growth(window: Window, *regions: Region, of: Collection[State] = _OWN_WORK) -> tuple[float, float]:
+    """What these regions compute beyond an ordinary step, and in one, ns."""
     more, whole = (
-        sum(ns for item, ns in items.items() if item[1] in regions and (item[0] in of or is_for_threads(item)))
+        sum(ns for (state, region, _), ns in items.items() if state in of and region in regions)
         for items in (window.excess, window.items)
     )
     return more, whole - more

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from tests.builders.driver import PID, Driver, moment, ns, played
 from trainprobe.model.cells import Leaf, Region, ThreadState
-from trainprobe.model.event import CallFailed, FileEventKind, StepFile
+from trainprobe.model.event import CallFailed, FileEventKind, RankSeen, StepFile
+from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
-from trainprobe.model.sample import Inspection, ThreadLook
+from trainprobe.model.sample import Inspection, ProcessSample, ThreadLook
 from trainprobe.pipeline import Pipeline
 
 
@@ -112,6 +114,47 @@ def test_a_backward_in_which_no_thread_computes_is_told(state: str, lost: dict[s
     driver.optimizer()
     by_autograds_thread(driver, 10)
     assert rank_of(played(driver, pipeline), driver).lost == lost
+
+
+def lost_by_a_rank(longer: Callable[[int], float], *, forward: bool) -> dict[str, float]:
+    """What one of two ranks loses in 300 steps of 150 ms whose backward is another thread's, and so many times as long
+    in some steps; the forward pass along with it, or not."""
+    drivers, pipeline, run = (Driver(), Driver(pid=1001, tid=1001)), Pipeline(), "train.py-0123abcd"
+    drivers[0].begin()
+    drivers[1].spend(1.0)
+    drivers[0].events += [
+        RankSeen(run, driver.now, driver.pid, None, driver.now, rank=rank, world_size=2)
+        for rank, driver in enumerate(drivers)
+    ]
+    for step in range(300):
+        for driver in drivers:
+            driver.fetch()
+            driver.spend(0.05 * (longer(step) if forward else 1.0))
+            driver.backward(0.004)
+            driver.spend(0.07 * longer(step), Leaf.LOCK, Region.BACKWARD)
+            driver.optimizer()
+            driver.spend(0.02, Leaf.GPU)
+        events = sorted((*drivers[0].events, *drivers[1].events), key=lambda event: event.at_ns)
+        read = tuple(ProcessSample(driver.pid, 1, "driver", 0) for driver in drivers)
+        pipeline.step(Frame(moment(drivers[0].now), tuple(events), processes=read))
+        for driver in drivers:
+            driver.events.clear()
+    return next(one for one in pipeline.report(moment(drivers[0].now)).runs[0].ranks if one.pid == PID).lost
+
+
+def test_a_heavier_batch_of_a_rank_on_a_gpu_is_no_wait_for_others() -> None:
+    assert lost_by_a_rank(lambda step: 3.0 if step % 17 == 16 else 1.0, forward=True) == {}
+
+
+def test_a_wait_of_a_rank_on_a_gpu_for_others_is_told() -> None:
+    lost = lost_by_a_rank(lambda step: 3.0 if step % 17 == 16 else 1.0, forward=False)
+    assert lost == {"collective_wait": pytest.approx(17 * 0.14, rel=0.05)}
+
+
+def test_a_longer_backward_of_all_ranks_of_a_host_is_learnt() -> None:
+    """Layers are unfrozen: nobody is late."""
+    lost = lost_by_a_rank(lambda step: 3.0 if step >= 150 else 1.0, forward=False)
+    assert lost == {"collective_wait": pytest.approx(32 * 0.14, rel=0.05)}
 
 
 @pytest.mark.parametrize("by_thread", [False, True])

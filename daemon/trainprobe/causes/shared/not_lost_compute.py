@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from trainprobe.causes.base import Claim, Items, Window, excess_ns, take_items
-from trainprobe.causes.heavier_batch import backward_of_thread, grew_alike, grew_along, is_for_threads
+from trainprobe.causes.heavier_batch import grew_alike, work_of_threads
 from trainprobe.causes.spec import OrderedRule
-from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Region
 
@@ -17,23 +16,13 @@ _TOGETHER = 0.25
 def claim(window: Window, left: Items) -> Claim | None:
     """Compute in all regions, when the backward grew along: by a part of what the forward did, or in proportion, as
     behind a frozen backbone."""
-    compute, by_threads = take_items(left, states=[State.COMPUTE]), _by_threads(window, left)
+    compute, by_threads = take_items(left, states=[State.COMPUTE]), work_of_threads(window, left)
     forward = sum(ns for (_, region, _), ns in compute.items() if region in _FORWARD)
     inside = sum(compute.values()) + sum(by_threads.values()) - forward
     if inside <= 0 or (inside < _TOGETHER * forward and not grew_alike(window, *_FORWARD)):
         inner = take_items(compute, regions=[Region.BACKWARD, Region.OPTIMIZER, Region.FETCH])
         return Claim(None, inner) if inner and sum(inner.values()) < 0.1 * excess_ns(window) else None
     return Claim(None, compute | by_threads)
-
-
-def _by_threads(window: Window, left: Items) -> dict[Item, float]:
-    """The backward's wait for threads that compute: for autograd's own one, unless looks found none on a CPU; for
-    others where what else the step works grew along. None where it lasts so long that they may hang."""
-    waits = {item: ns for item, ns in left.items() if is_for_threads(item)}
-    if sum(waits.values()) > window.policy.gpu_patience_ns:
-        return {}
-    runs = backward_of_thread(window) and not window.late.stood_still
-    return waits if runs or grew_along(window) else {}
 
 
 RULES = (OrderedRule(claim, stall=240),)

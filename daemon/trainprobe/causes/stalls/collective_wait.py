@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.heavier_batch import work_of_threads
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.message import Message, template
@@ -19,7 +20,8 @@ MEANWHILE = template("collective_wait.meanwhile", "rank {rank} meanwhile lost to
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    taken = take_items(left, states=[State.COLLECTIVE])
+    own = work_of_threads(window, left)
+    taken = {item: ns for item, ns in take_items(left, states=[State.COLLECTIVE]).items() if item not in own}
     if not taken:
         return None
     told = seconds(sum(taken.values()))
