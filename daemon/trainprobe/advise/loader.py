@@ -10,18 +10,19 @@ a CPU at the same time take it from the driver. What it can be at most: the host
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import comb
 
 from trainprobe.model.dataclass import dataclass
-from trainprobe.model.report import Memory, OrdinaryStep, Rank
+from trainprobe.model.report import Evidence, Memory, OrdinaryStep, Rank
 
 DEFAULT_PREFETCH = 2  # torch's prefetch_factor
 IN_USE = 1  # batches: the one that the training works on
 UNEVEN = 0.25  # of a batch for each worker: by what their sizes may differ
 WAITING = ("data_wait", "data_inline")
 LATE = ("data_cpu", "data_storage", "data_inline")  # causes of late batches
+OUTSIDE = "data.outside"  # the evidence that the training thread loaded by itself, in no fetch
 USABLE = 0.93
 """Of the CPUs: what driver and workers together get to use of them at least (93 to 99 % was seen on 2 CPUs)."""
 FAIR = 0.5  # of the CPUs: what a training gets of them at least, however busy others are
@@ -147,7 +148,22 @@ def measured(rank: Rank, cpus: int, ranks: int = 1) -> Loader | None:
 
     ``cpus``: its part of the host's, which it shares with ``ranks`` that do the same.
     """
-    return loader(rank.ordinary, rank.workers.peak, rank.counters.stall_seconds, cpus, ranks)
+    stalls = of_loader(rank.counters.stall_seconds, ((stall.cause, stall.evidence) for stall in rank.stalls))
+    return loader(rank.ordinary, rank.workers.peak, stalls, cpus, ranks)
+
+
+def outside_seconds(evidence: Sequence[Evidence]) -> float:
+    """Of a stall: what the training thread loaded in no fetch of a loader."""
+    return sum(one.value for one in evidence if one.key == OUTSIDE and isinstance(one.value, float))
+
+
+def of_loader(lost: Mapping[str, float], stalls: Iterable[tuple[str, Sequence[Evidence]]]) -> dict[str, float]:
+    """Seconds by cause, without what was loaded in no fetch."""
+    left = dict(lost)
+    for cause, evidence in stalls:
+        if cause in left:
+            left[cause] = max(0.0, left[cause] - outside_seconds(evidence))
+    return left
 
 
 def loader(

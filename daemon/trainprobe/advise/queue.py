@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from trainprobe.advise.loader import Loader
+from trainprobe.advise.loader import Loader, outside_seconds
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Evidence
 
@@ -41,6 +41,11 @@ class LateBatch:
     def of(cls, step: int, seconds: float, evidence: Sequence[Evidence]) -> LateBatch:
         """Of a stall."""
         return cls(step, round(seconds, 3), any(one.key == NEW_EPOCH for one in evidence))
+
+
+def of_loader(evidence: Sequence[Evidence]) -> bool:
+    """Whether a stall was a wait for a batch of the loader."""
+    return not outside_seconds(evidence)
 
 
 def ahead(load: Loader, late: Sequence[LateBatch], now: int) -> Ahead | None:

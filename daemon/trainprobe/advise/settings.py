@@ -237,7 +237,8 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
         return ProposedSetting(
             word("prefetch_factor"), saying("no workers"), None, 0.0, saying("it counts with workers only")
         )
-    late = [stall.seconds for stall in facts.stalls(*queue.CAUSES)]
+    stalls = [stall for stall in facts.stalls(*queue.CAUSES) if queue.of_loader(stall.evidence)]
+    late = [stall.seconds for stall in stalls]
     if not late or facts.stalled(*queue.CAUSES) < facts.worth:
         return ProposedSetting(word("prefetch_factor"), now, None, 0.0, saying("hardly a stall was for one slow batch"))
     if not load.keeps_up:
@@ -245,7 +246,7 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
             word("prefetch_factor"), now, None, 0.0,
             saying("workers are slower than the training on the whole: batches ahead are used up; see num_workers"),
         )  # fmt: skip
-    batches = [queue.LateBatch.of(s.first_step, s.seconds, s.evidence) for s in facts.stalls(*queue.CAUSES)]
+    batches = [queue.LateBatch.of(stall.first_step, stall.seconds, stall.evidence) for stall in stalls]
     found = queue.ahead(load, batches, ahead)
     if found is None:
         why = saying("{number:# batch|# batches} came late, median {each}: batches made ahead would not cover them",

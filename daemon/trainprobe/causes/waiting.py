@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, take_items, usual_ns
+from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, seconds, take_items, usual_ns
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.steps.untrained_batches import model_ran
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Leaf, ThreadState
+from trainprobe.model.cells import Leaf, Region, ThreadState
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
@@ -68,6 +68,11 @@ AT_PIPES = template("data.at_pipes", "looks at workers that wait at a pipe in th
 A_FILE = template("a_file", "a file")
 A_CALL = template("a_call", "a call")
 NEW_EPOCH = template("data.new_epoch", "fetches beyond an ordinary step's: the loader began anew")
+OUTSIDE = template("data.outside", "of it outside of a DataLoader's fetches")
+ELSEWHERE = template(
+    "data_inline.advice.elsewhere",
+    "read it in another thread or process, ahead of the step, or keep it in memory: no DataLoader loads this",
+)
 IN_FRAME = template("in_frame", ", in {frame}")
 FOR_THREAD = template("data_thread.waits", "training thread waits for thread {tid}")
 AT_A_LOCK = template("data_thread.waited", "training thread waited at a lock")
@@ -96,6 +101,13 @@ def shares(window: Window) -> WorkerShares:
         parts = [max(0.0, pool_ns(window, *leaves) + usual_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP)]
         parts, total = [*parts, 0.0], sum(parts)
     return WorkerShares(*(part / total for part in parts))
+
+
+def outside(window: Window, taken: Items) -> list[Evidence]:
+    """Where the driver's own loading is in no fetch, mostly: no loader has to do with it."""
+    spent = sum(ns for (_, region, _), ns in taken.items() if region != Region.FETCH)
+    mostly = spent > 0.5 * sum(taken.values())
+    return [Evidence.of(OUTSIDE(), seconds(spent), "s", window.driver_pid)] if mostly else []
 
 
 def makes_usual_batch(window: Window) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders.driver import Driver, played
+from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import rank_of
+from trainprobe.advise.settings import advice
 from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
 from trainprobe.model.event import ThreadSample
+from trainprobe.model.frame import Frame
+from trainprobe.model.sample import HostSample
 from trainprobe.pipeline import Pipeline
 
 
@@ -82,3 +85,47 @@ def test_a_worker_that_has_batches_left_when_the_others_have_none_is_waited_for(
     driver.train(3)
     lost = rank_of(played(driver, pipeline), driver).lost
     assert lost == {cause if working else "unknown": pytest.approx(9.0, rel=0.05)}
+
+
+@pytest.mark.parametrize("leaf", [Leaf.FILE_READ, Leaf.READ_CPU])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_the_training_reads_in_no_fetch_is_no_matter_of_its_loader(leaf: Leaf, workers: int) -> None:
+    """The next stage's data set is read, while its workers keep up: batches made ahead, and workers, do not help."""
+    driver = Driver()
+    driver.begin()
+    for worker in range(workers):
+        driver.fork(2000 + worker)
+    for _ in range(4):
+        for _ in range(50):
+            driver.work(0.01 if workers else 0.0)
+            driver.fetch(0.0001, inline=not workers)
+            driver.spend(0.024)
+            driver.backward()
+            driver.optimizer()
+        driver.spend(1.5, leaf)
+    driver.train(2)
+    pipeline = played(driver)
+    pipeline.step(Frame(moment(driver.now), host=HostSample(8)))
+    rank = rank_of(pipeline, driver)
+    cause = "data_storage" if leaf is Leaf.FILE_READ else "data_inline"
+    assert rank.lost == {cause: pytest.approx(4 * 1.5, rel=0.02)}
+    for stall in rank.stalls:
+        assert stall.advice[0].startswith("read it in another thread or process")
+        assert not any("prefetch_factor" in line or "num_workers" in line for line in stall.advice)
+    run = pipeline.report(moment(driver.now)).runs[0]
+    proposed = {setting.name: setting.proposed for setting in advice(run, rank, 8).settings}
+    assert (proposed["num_workers"], proposed["prefetch_factor"]) == (None, None)
+
+
+def test_what_the_training_reads_in_its_fetches_is_its_loaders() -> None:
+    driver = Driver()
+    driver.begin()
+    for place in range(200):
+        driver.fetch(1.5 if place % 50 == 49 else 0.001, Leaf.READ_CPU, inline=True)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+    driver.train(2)
+    (first, *_) = rank_of(played(driver), driver).stalls
+    assert first.cause == "data_inline"
+    assert not any("another thread" in line for line in first.advice)

@@ -7,6 +7,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, in_brackets
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
+from trainprobe.causes.waiting import ELSEWHERE, OUTSIDE, outside
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf
 from trainprobe.model.message import Message, template
@@ -35,6 +36,7 @@ def claim(window: Window, left: Items) -> Claim | None:
             Evidence.of(SECONDS(), seconds(total), "s", window.driver_pid),
             Evidence.of(READ_SECONDS(), seconds(reads), "s", window.driver_pid),
             Evidence.of(CPU_SECONDS(), seconds(cpu), "s", window.driver_pid),
+            *outside(window, taken),
         ],
     )
 
@@ -45,10 +47,6 @@ USE_WORKERS = template(
 )
 
 
-ELSEWHERE = template(
-    "data_inline.advice.elsewhere",
-    "read it in another thread or process, ahead of the step, or keep it in memory: no DataLoader loads this",
-)
 LOAD_LESS = template(
     "data_inline.advice.load_less",
     "load less in the training thread, or more rarely (a smaller file, samples kept in memory, cheaper decoding): "
@@ -57,7 +55,7 @@ LOAD_LESS = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    if not f.fetching:
+    if not f.fetching or f.saw(OUTSIDE):
         return [ELSEWHERE()]
     if f.best_workers == 0:
         return [LOAD_LESS()]

@@ -41,7 +41,7 @@ def claim(window: Window, left: Items) -> Claim | None:
         evidence.append(Evidence.of(BLOCKED_SECONDS(), seconds(pool), "s"))
     chain, path = _chain(window, own=bool(inline) and part == 0, evidence=evidence)
     where = ON_FILE(path=path) if path else None
-    evidence += waiting.new_epoch(window)
+    evidence += [*waiting.new_epoch(window), *waiting.outside(window, taken)]
     return Claim(Cause.DATA_STORAGE, taken, SUMMARY(where=where), chain, evidence)
 
 
@@ -90,6 +90,8 @@ HIDE_LATENCY = template(
 def _advice(f: AdviceInput) -> list[Message]:
     if io_limit.is_reached(f):
         return [*with_made_ahead(f, io_limit.RAISE()), LOCAL_COPY()]
+    if f.saw(waiting.OUTSIDE):
+        return [waiting.ELSEWHERE(), LOCAL_COPY()]
     more = more_workers(f) if f.loader is not None and f.loader.workers else []
     return [*more, *with_made_ahead(f, LOCAL_COPY()), HIDE_LATENCY()]
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 from trainprobe.advise import queue
 from trainprobe.advise.facts import PART
 from trainprobe.advise.intervals import ROLLOUTS, SEEN, steps_between
-from trainprobe.advise.loader import Loader, loader, prefetched
+from trainprobe.advise.loader import Loader, loader, of_loader, prefetched
 from trainprobe.advise.numbers import repeated
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS, explained_by_worker
@@ -80,7 +80,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     out = Facts()
     in_steps = {found.cause: found.claim.evidence for found in rank.bottlenecks}
     total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
-    stalls = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
+    stalls = _of_loader(rank, lost)
     costs = loader(rank.ordinary, rank.lives.peak, stalls, max(1, cpus // ranks) if cpus else 0, ranks)
     wall, logs = rank.time.reached - rank.time.start, (*rank.files.logs, *rank.files.gone_logs)
     best = None if costs is None else costs.best()
@@ -137,6 +137,12 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     return out
 
 
+def _of_loader(rank: RankSnapshot, lost: Losses) -> dict[str, float]:
+    """Seconds in stalls by cause, but for what was loaded in no fetch."""
+    of = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
+    return of_loader(of, ((entry.cause.value, entry.evidence) for entry in rank.stalls.entries))
+
+
 def _ahead(rank: RankSnapshot, costs: Loader | None, lost: float, worth: float) -> queue.Ahead | None:
     """How many batches made ahead cover late ones, which lost so many seconds; None: none do, or less is worth it."""
     if costs is None or not costs.workers or lost < worth:
@@ -166,7 +172,7 @@ def _log_bursts(entries: Sequence[StallEntry]) -> int:
 
 def _late_batches(entries: Sequence[StallEntry]) -> list[queue.LateBatch]:
     """Steps that waited for a batch."""
-    late = [entry for entry in entries if entry.cause.value in queue.CAUSES]
+    late = [entry for entry in entries if entry.cause.value in queue.CAUSES and queue.of_loader(entry.evidence)]
     return [queue.LateBatch.of(entry.first_step, entry.ns / NS, entry.evidence) for entry in late]
 
 
