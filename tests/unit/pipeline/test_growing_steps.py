@@ -34,6 +34,35 @@ def test_a_step_that_grows_is_drift_with_its_state_and_its_counter() -> None:
     adds_up(rank)
 
 
+@pytest.mark.parametrize(
+    ("computing", "launches", "gpu", "grown"),
+    [(0.0, 0.0, 1.0, ""), (0.0, 0.5, 1.0, ""), (1.0, 0.0, 0.0, "compute"), (0.0, 1.0, 0.2, "lock")],
+)
+def test_a_gpu_that_has_more_and_more_to_do_is_no_drift(
+    computing: float, launches: float, gpu: float, grown: str
+) -> None:
+    """Sequences become longer by a schedule, and launches wait for the GPU, which autograd's thread makes. But a list
+    that becomes longer, or a graph that is kept, costs the training more and more."""
+    driver = Driver()
+    driver.begin()
+    for step in range(900):
+        more = max(0, step - 200) * 40e-6
+        driver.fetch()
+        driver.spend(0.01 + computing * more)
+        driver.backward(0.002)
+        driver.spend(0.01 + launches * more, Leaf.LOCK, Region.BACKWARD)
+        driver.optimizer()
+        driver.spend(0.02 + gpu * more, Leaf.GPU)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    if grown:
+        assert rank.lost == {"drift": pytest.approx(40e-6 * 700**2 / 2, rel=0.15)}
+        assert f"what grew is {grown}" in rank.verdict.summary
+    else:
+        assert (rank.lost, rank.verdict.kind) == ({}, "none")
+    adds_up(rank)
+
+
 def test_a_fifth_within_two_hundred_steps_is_named() -> None:
     """The run is over before two windows of long blocks agree."""
     driver = Driver()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -43,6 +44,10 @@ COUNTERS = {
 """Figures that may grow with the step, with their words and units."""
 
 
+_ALONG = 1.5
+"""Times: what grew by no more than that, in proportion to the waits for the GPU, grew along with them."""
+
+
 @dataclass(frozen=True, slots=True)
 class DriftInput:
     """A rank's ordinary steps over the run."""
@@ -55,14 +60,16 @@ class DriftInput:
 
 
 def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Claim | None:
-    """What the ordinary steps lost to their growth, without the states that other causes own already."""
+    """What the ordinary steps lost to their growth, without the states that other causes own already, and without what
+    is more work of the GPU."""
     growth = steps.trend.growth or steps.trend.last
     lost = steps.trend.lost_ns
     if growth is None or lost < policy.drift_least * steps.ns:
         return None
     states = _grown(steps.makeup, growth)
     total = sum(one.after - one.before for one in states)
-    free = [one for one in states if State(one.name) not in claimed]
+    gpu = next((_times(one) for one in states if one.name == State.GPU_WAIT.value), 1.0)
+    free = [one for one in states if State(one.name) not in claimed and not _of_gpu(one, gpu)]
     if states and not free:
         return None
     part = sum(one.after - one.before for one in free) / total if total > 0 else 1.0
@@ -83,6 +90,17 @@ def _grown(makeup: ThinnedSeries, growth: Drift) -> list[Grown]:
     pace = backward.after / backward.before
     states = [replace(one, before=pace * one.before) for one in states if one.after > (1 + LEAST) * pace * one.before]
     return sorted(states, key=lambda one: one.before - one.after)
+
+
+def _times(state: Grown) -> float:
+    return state.after / state.before if state.before > 0 else math.inf
+
+
+def _of_gpu(state: Grown, gpu: float) -> bool:
+    """Whether a state's growth is more work of the GPU (longer sequences, larger images): the waits for it, which grew
+    to so many times, and what grew no more than they did. A graph that is kept from step to step has more and more to
+    launch."""
+    return state.name == State.GPU_WAIT.value or 1 < _times(state) <= 1 + _ALONG * (gpu - 1)
 
 
 def _summary(growth: Drift, states: list[Grown], counters: list[Grown]) -> Message:
