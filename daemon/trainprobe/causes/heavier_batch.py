@@ -19,6 +19,7 @@ _LEAST = 0.02
 """Of an ordinary step: a shorter backward is not compared."""
 _MOSTLY = 0.5
 """Of the backward."""
+_FORWARD = (Region.STEP, Region.NO_GRAD)
 _OWN_WORK, _WORK = (State.COMPUTE,), (State.COMPUTE, State.GPU_WAIT)
 _OWN = 0.1
 """Of an ordinary step, with gradients off: the training has a forward pass without gradients of its own (a frozen
@@ -43,13 +44,16 @@ def is_heavier(window: Window) -> bool:
 
 def work_of_threads(window: Window, left: Items) -> dict[Item, float]:
     """The backward's wait for threads that compute: for autograd's own one, unless looks found none on a CPU; for
-    others, and where ranks may be waited for, if what else the step works grew along. None where it lasts so long that
-    they may hang."""
+    others, and where ranks may be waited for, if what else the step works grew along. The same of a forward pass that
+    runs in threads. None where it lasts so long that they may hang."""
     waits, grew = _for_threads(window, left), _rest_grew_along(window)
-    if sum(waits.values()) > window.policy.gpu_patience_ns:
+    forward = take_items(left, states=[State.LOCK], regions=_FORWARD) if window.replicas else {}
+    if sum(waits.values()) + sum(forward.values()) > window.policy.gpu_patience_ns:
         return {}
-    own = _backward_of_thread(window) and not window.late.stood_still
-    return {item: ns for item, ns in waits.items() if grew or (own and item[0] is State.LOCK)}
+    seen = not window.late.stood_still
+    own = seen and _backward_of_thread(window)
+    waits = {item: ns for item, ns in waits.items() if grew or (own and item[0] is State.LOCK)}
+    return waits | forward if seen else waits
 
 
 def _for_threads(window: Window, items: Items) -> dict[Item, float]:
@@ -66,7 +70,7 @@ def _rest_grew_along(window: Window) -> bool:
     if min(more_backward, backward) <= 0:
         return False
     for of in _OWN_WORK, _WORK:
-        more, before = _growth(window, Region.STEP, Region.NO_GRAD, of=of)
+        more, before = _growth(window, *_FORWARD, of=of)
         if before >= _LEAST * window.baseline_ns and more / before >= _ALIKE * more_backward / backward:
             return True
     return False

@@ -134,9 +134,9 @@ def waits(fold: RankState) -> dict[Item, float]:
 def _barriers(fold: RankState) -> dict[Region, float]:
     """Waits at locks that are for the process's own compute threads, in ns, by region. In the backward pass and in the
     optimiser they all are (autograd, OpenMP); in forward OpenMP's barriers take as much of the computing as there. All
-    are where JAX or TensorFlow run the model: in threads of their own."""
+    are where other threads run the model: JAX's or TensorFlow's own, or those of torch.nn.DataParallel."""
     mode, items = fold.progress.clock.mode, fold.ordinary.items
-    if mode == Mode.RHYTHM:
+    if mode == Mode.RHYTHM or fold.ordinary.lines.replicas:
         return {}
     locked = {region: ns for (state, region, _), ns in items.items() if state == State.LOCK}
     if mode == Mode.GPU:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import rank_of
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEventKind, PythonThread, StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
@@ -266,3 +266,30 @@ def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(busy: float, fetc
     assert found.cause == told
     if told == "data_cpu":
         assert found.summary.endswith(f"waits in a queue for thread 5 of the training, which fills it in {LINE}")
+
+
+@pytest.mark.parametrize("replicas", [True, False])
+def test_threads_that_run_the_models_replicas_do_the_trainings_work(replicas: bool) -> None:
+    """torch.nn.DataParallel, in ordinary steps and in heavier ones. Another wait at a lock in each step is lost."""
+    driver = Driver()
+    driver.begin()
+    place = "torch/nn/parallel/"
+    inside = (f"DataParallel.forward ({place}data_parallel.py:194)", f"parallel_apply ({place}parallel_apply.py:119)")
+    called = inside if replicas else ("prepare (train.py:20)",)
+    frames = ("<module> (train.py:60)", *called, "join (threading.py:1119)")
+    for number in range(400):
+        times = 3.0 if number % 17 == 16 else 1.0
+        driver.fetch()
+        driver.spend(0.004)
+        driver.spend(0.04 * times, Leaf.LOCK)
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+        driver.backward(0.002)
+        driver.spend(0.05 * times, Leaf.LOCK, Region.BACKWARD)
+        driver.optimizer()
+        driver.spend(0.02, Leaf.GPU)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    if replicas:
+        assert (rank.lost, rank.verdict.kind) == ({}, "none")
+    else:
+        assert rank.lost["unknown"] > 400 * 0.035

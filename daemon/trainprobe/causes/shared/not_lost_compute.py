@@ -15,13 +15,14 @@ _TOGETHER = 0.25
 
 def claim(window: Window, left: Items) -> Claim | None:
     """Compute in all regions, when the backward grew along: by a part of what the forward did, or in proportion, as
-    behind a frozen backbone."""
+    behind a frozen backbone. What other threads compute for the driver in any case."""
     compute, by_threads = take_items(left, states=[State.COMPUTE]), work_of_threads(window, left)
     forward = sum(ns for (_, region, _), ns in compute.items() if region in _FORWARD)
-    inside = sum(compute.values()) + sum(by_threads.values()) - forward
+    backward = sum(take_items(by_threads, regions=[Region.BACKWARD]).values())
+    inside = sum(compute.values()) - forward + backward
     if inside <= 0 or (inside < _TOGETHER * forward and not grew_alike(window, *_FORWARD)):
         inner = take_items(compute, regions=[Region.BACKWARD, Region.OPTIMIZER, Region.FETCH])
-        return Claim(None, inner) if inner and sum(inner.values()) < 0.1 * excess_ns(window) else None
+        compute = inner if sum(inner.values()) < 0.1 * excess_ns(window) else {}
     return Claim(None, compute | by_threads)
 
 

@@ -18,6 +18,11 @@ EVERYWHERE = 0.95
 """A line on this share of the stacks is the loop itself."""
 
 
+def waits_for_replicas(stack: Sequence[str]) -> bool:
+    """Whether it is a driver's whose threads run the model on several GPUs (torch.nn.DataParallel)."""
+    return any("parallel_apply (" in frame and "nn/parallel/" in frame for frame in stack)
+
+
 @dataclass(slots=True)
 class WorkerStacks:
     """Of workers that made a batch while the driver waited for one; ``asked``: idle ones too."""
@@ -67,6 +72,7 @@ class Feeders:
 @dataclass(slots=True)
 class PythonLines:
     samples: int = 0
+    replicas: bool = False  # the driver was seen to wait for its threads that run the model's replicas
     feeders: Feeders = field(default_factory=Feeders)
     _hits: dict[str, int] = field(default_factory=dict)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainprobe.derive.files.logs import longest
-from trainprobe.derive.python.code_lines import PythonLines
+from trainprobe.derive.python.code_lines import PythonLines, waits_for_replicas
 from trainprobe.derive.steps.wait_baseline import WaitBaseline
 from trainprobe.derive.trend.resource_timeline import TimelinePoint
 from trainprobe.model.cause import State
@@ -94,6 +94,7 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
         rank.open.python_threads = frozenset(one.own_tid for one in event.others)
     if own:
         rank.open.framework.add(event.frames, event.versions)
+        rank.ordinary.lines.replicas = rank.ordinary.lines.replicas or waits_for_replicas(event.frames)
     if own and event.at_ns == rank.ordinary.lines_ns:
         if event.frames:
             rank.ordinary.lines.add(event.frames, event.others)

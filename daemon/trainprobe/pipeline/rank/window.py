@@ -89,6 +89,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         stack=rank.open.stack.frames if rank.open.stack is not None else (),
         late=rank.open.late,
         python_threads=rank.open.python_threads,
+        replicas=rank.ordinary.lines.replicas,
         stopper=rank.lives.stopper_in(start, end),
         swap_faults=part.swap_faults,
         collected_ns=part.collected_ns,
