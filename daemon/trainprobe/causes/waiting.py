@@ -29,6 +29,8 @@ FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
 pools are idle at a lock.)"""
 MAKING = (*CPU, *STORAGE, *SWAP, *FETCHING)
 """What such a worker does to make a batch."""
+_OF_RANKS = ("distributed", "rendezvous", "deepspeed", "horovod", "mpi4py", "nccl", "gloo")
+"""In the frames of who waits for other ranks."""
 _WORTH_A_LOCK, _WORTH_A_WAIT, _WAITS_TOO = 0.7, 0.7, 0.2
 IN_CALL: dict[Leaf, Message] = {
     Leaf.SLEEP: template("in_call.sleep", "a sleep")(),
@@ -132,6 +134,21 @@ def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:
         worked = max(0.0, pool_ns(window, *STORAGE, *CPU, *SWAP, *BLOCKED))
         states += [State.LOCK] if worked >= _WORTH_A_LOCK * locked else []
     return take_items(left, states=states, part=part)
+
+
+def asks_no_rank(window: Window) -> bool:
+    """Whether stacks were taken, and none is in a process group or its store, by which ranks meet."""
+    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
+    return bool(stacks) and not any(name in frame for frames in stacks for frame in frames for name in _OF_RANKS)
+
+
+def at_lock(window: Window, left: Items) -> dict[Item, float]:
+    """State `lock`, and a rank's waits at a lock outside of its backward, where stacks show that it asks no other."""
+    taken = take_items(left, states=[State.LOCK])
+    if asks_no_rank(window):
+        outside = [region for region in Region if region != Region.BACKWARD]
+        taken |= take_items(left, states=[State.COLLECTIVE], leaves=[Leaf.LOCK], regions=outside)
+    return taken
 
 
 def waited_for_cpu(window: Window, left: Items) -> dict[Item, float]:

@@ -113,7 +113,7 @@ def waits(fold: RankState) -> dict[Item, float]:
     beside = fold.files.beside_saves.beyond(fold.ordinary.items, fold.ordinary.count)
     interpreter = beside.items if beside is not None else {}
     found: dict[Item, float] = {}
-    for item, ns in fold.ordinary.items.items():
+    for item, ns in _own_locks(fold).items():
         state, region, leaf = item
         if state == State.LOCK:
             ns -= min(ns, barriers.get(region, ns))
@@ -128,6 +128,19 @@ def waits(fold: RankState) -> dict[Item, float]:
             ns *= 1.0 - unfelt
         if ns > 0 and state not in _PRODUCTIVE and (leaf not in COMPUTING or state in _DATA):
             found[item] = ns
+    return found
+
+
+def _own_locks(fold: RankState) -> Mapping[Item, float]:
+    """All items; a rank's waits at the queue that a thread of its own fills are no waits for other ranks."""
+    items = fold.ordinary.items
+    if fold.ordinary.lines.feeders.most() is None:
+        return items
+    found: dict[Item, float] = {}
+    for (state, region, leaf), ns in items.items():
+        own = state == State.COLLECTIVE and leaf == Leaf.LOCK and region != Region.BACKWARD
+        item = (State.LOCK if own else state, region, leaf)
+        found[item] = found.get(item, 0.0) + ns
     return found
 
 

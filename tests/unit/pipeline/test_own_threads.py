@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from tests.builders.driver import Driver, moment, played
+from tests.builders.driver import START, Driver, moment, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEventKind, PythonThread, StackSeen
+from trainprobe.model.event import FileEventKind, PythonThread, RankSeen, StackSeen
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
@@ -30,6 +30,11 @@ def steps(driver: Driver, count: int, *, fetches: bool = False) -> None:
         driver.optimizer()
 
 
+def as_rank(driver: Driver, ranks: int) -> None:
+    """Of so many."""
+    driver.events[-1] = RankSeen("train.py-0123abcd", START, driver.pid, None, START, rank=0, world_size=ranks)
+
+
 def started() -> tuple[Driver, Pipeline]:
     driver = Driver()
     driver.begin()
@@ -37,15 +42,18 @@ def started() -> tuple[Driver, Pipeline]:
     return driver, played(driver)
 
 
-def locked(driver: Driver, pipeline: Pipeline, *others: str, share: float = 0.0, python: bool = True) -> Rank:
+def locked(
+    driver: Driver, pipeline: Pipeline, *others: str, share: float = 0.0, python: bool = True, called: str = ""
+) -> Rank:
     """A second at a lock. ``others``: states of the loader in so many looks; ``share``: of a CPU that it uses."""
+    inside = called or "get (queue.py:9)"
     for state in others:
         driver.spend(1.0 / len(others), Leaf.LOCK)
         loader = ThreadLook(LOADER, 5, state, "", round(share * driver.now), "/data/a.bin" if state == "D" else "")
         monitor = ThreadLook(MONITOR, 6, "S", "hrtimer_nanosleep", 0)
         seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(loader, monitor))
         threads = (PythonThread(6, "watch (tqdm/monitor.py:60)"), *((PythonThread(5, LINE),) if python else ()))
-        stack = StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)", "get (queue.py:9)"), others=threads)
+        stack = StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)", inside), others=threads)
         pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
     steps(driver, 20)
     return rank_of(played(driver, pipeline), driver)
@@ -58,6 +66,20 @@ def test_a_loader_thread_on_the_cpu_is_told_with_its_line() -> None:
     assert stall.seconds == pytest.approx(1.0, abs=0.02)
     assert stall.chain[0] == f"training thread waits for thread {LOADER}"
     assert "prefetch_factor" not in " ".join(stall.advice)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_rank_that_waits_for_a_thread_of_its_own_waits_for_no_other_rank(asks: bool) -> None:
+    """Unless its stacks show that it asks others."""
+    driver = Driver()
+    driver.begin()
+    as_rank(driver, 2)
+    steps(driver, 40)
+    pipeline = played(driver)
+    (stall,) = locked(
+        driver, pipeline, "R", "S", "R", share=0.8, called="barrier (distributed_c10d.py:4)" * asks
+    ).stalls
+    assert stall.cause == ("collective_wait" if asks else "data_cpu")
 
 
 def test_a_loader_thread_that_has_to_share_its_cpu_is_told_too() -> None:
@@ -232,13 +254,18 @@ def test_a_child_that_computes_what_it_writes_to_a_pipe(state: str, share: float
         assert stall.seconds == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     ("busy", "fetches", "told"), [(1.0, False, "data_cpu"), (0.1, False, "unknown"), (1.0, True, "unknown")]
 )
-def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(busy: float, fetches: bool, told: str) -> None:
-    """A prefetcher of the training's own; one that waits for something itself is no riddle's answer."""
+def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
+    busy: float, fetches: bool, told: str, ranks: int
+) -> None:
+    """A prefetcher of the training's own; one that waits for something itself is no riddle's answer. A rank of a
+    distributed training waits there for no other one."""
     driver = Driver()
     driver.begin()
+    as_rank(driver, ranks)
     pipeline = Pipeline()
     for at in range(120):
         if fetches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import OrderedRule
-from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS
+from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS, at_lock
 from trainprobe.derive.files.purpose import is_named_output
 from trainprobe.derive.steps.late_step import SiblingThread
 from trainprobe.derive.steps.ledger import Item
@@ -47,7 +47,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     Threads that sleep or poll are no evidence: monitors and log writers do that all day. Nor are a library's own
     threads on the CPU (OpenMP): they do the driver's work.
     """
-    taken = take_items(left, states=[State.LOCK])
+    taken = at_lock(window, left)
     if not taken:
         return None
     beside = window.late.beside.values()

@@ -8,7 +8,7 @@ from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import LINE_AND, CauseSpec, OrderedRule
-from trainprobe.causes.waiting import AT_A_LOCK, FOR_THREAD, LOOKS
+from trainprobe.causes.waiting import AT_A_LOCK, FOR_THREAD, LOOKS, asks_no_rank, at_lock
 from trainprobe.derive.steps.late_step import SiblingThread, Transfer
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -35,8 +35,6 @@ _OF_THREAD = (BY_THREAD, FOR_THREAD, THREAD_SENDS, AT_A_LOCK)
 _OF_PROCESS = (BY_PROCESS, FOR_PROCESS, PROCESS_SENDS, FOR_CHILD)
 _MOSTLY = 0.5
 """Of the looks."""
-_OF_RANKS = ("distributed", "rendezvous", "deepspeed", "horovod", "mpi4py", "nccl", "gloo")
-"""In the frames of who waits for other ranks."""
 _OF_WORK, _ANSWER_SECONDS = 0.2, 0.5
 """Of the run, in waits so long in the median: nobody logs so dearly, the answers are what the training works with."""
 _WORTH = 100_000
@@ -46,7 +44,7 @@ _WORTH = 100_000
 def claim(window: Window, left: Items) -> Claim | None:
     socket, peer = window.late.socket, window.late.peer
     taken = take_items(left, states=[State.NETWORK])
-    if peer and (peer in window.servers or _asks_no_rank(window)):
+    if peer and (peer in window.servers or asks_no_rank(window)):
         taken |= take_items(left, states=[State.COLLECTIVE], leaves=[Leaf.SOCKET])
     if not taken:
         return None
@@ -59,17 +57,11 @@ def claim(window: Window, left: Items) -> Claim | None:
     return claimed(window, Cause.NETWORK, taken, SUMMARY, chain, SECONDS, *evidence, peer=to, sent=sent)
 
 
-def _asks_no_rank(window: Window) -> bool:
-    """Whether stacks were taken, and none is in a process group or its store, by which ranks meet."""
-    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
-    return bool(stacks) and not any(name in frame for frames in stacks for frame in frames for name in _OF_RANKS)
-
-
 def claim_thread(window: Window, left: Items) -> Claim | None:
     """State `lock`, where a Python thread beside the driver was found to send in most looks, or at a socket and on a
     CPU between them. One that waits for what may come, as monitors do, is no evidence."""
     threads = [one for one in window.late.beside.values() if one.own_tid in window.python_threads]
-    return _claim_sender(window, take_items(left, states=[State.LOCK]), threads, "tid", _OF_THREAD)
+    return _claim_sender(window, at_lock(window, left), threads, "tid", _OF_THREAD)
 
 
 def claim_process(window: Window, left: Items) -> Claim | None:
