@@ -19,6 +19,8 @@ _LEAST = 0.02
 """Of an ordinary step: a shorter backward is not compared."""
 _MOSTLY = 0.5
 """Of the backward."""
+_QUEUED = 0.2
+"""Of the wait."""
 _FORWARD = (Region.STEP, Region.NO_GRAD)
 _OWN_WORK, _WORK = (State.COMPUTE,), (State.COMPUTE, State.GPU_WAIT)
 _OWN = 0.1
@@ -43,17 +45,24 @@ def is_heavier(window: Window) -> bool:
 
 
 def work_of_threads(window: Window, left: Items) -> dict[Item, float]:
-    """The backward's wait for threads that compute: for autograd's own one, unless looks found none on a CPU; for
-    others, and where ranks may be waited for, if what else the step works grew along. The same of a forward pass that
-    runs in threads. None where it lasts so long that they may hang."""
+    """The backward's wait for threads that compute: for autograd's own one, unless looks found none on a CPU, or what
+    disturbs the driver disturbs that one, too; for others, and where ranks may be waited for, if what else the step
+    works grew along. The same of a forward pass that runs in threads. None where it lasts so long that they may
+    hang."""
     waits, grew = _for_threads(window, left), _rest_grew_along(window)
     forward = take_items(left, states=[State.LOCK], regions=_FORWARD) if window.replicas else {}
     if sum(waits.values()) + sum(forward.values()) > window.policy.gpu_patience_ns:
         return {}
     seen = not window.late.stood_still
-    own = seen and _backward_of_thread(window)
+    own = seen and _backward_of_thread(window) and not _disturbed(window, sum(waits.values()))
     waits = {item: ns for item, ns in waits.items() if grew or (own and item[0] is State.LOCK)}
     return waits | forward if seen else waits
+
+
+def _disturbed(window: Window, waited: float) -> bool:
+    """Whether the driver itself reads swapped memory, or waits for a processor so much."""
+    queued = sum(take_items(window.excess, leaves=[Leaf.RUNQUEUE, Leaf.THROTTLED]).values())
+    return bool(window.swap_faults) or queued > _QUEUED * waited
 
 
 def _for_threads(window: Window, items: Items) -> dict[Item, float]:

@@ -164,6 +164,11 @@ def test_steps_that_wait_one_after_the_other_stay_lost(leaf: Leaf, region: Regio
     assert rank.lost == {cause: pytest.approx(600 * 0.3, rel=0.02)}
 
 
+def test_waits_at_a_lock_without_gradients_are_not_learnt() -> None:
+    """For environments, say, from some step on. (The first one may be an evaluation.)"""
+    assert slowed(Leaf.LOCK, Region.NO_GRAD).lost["unknown"] > 550 * 0.3
+
+
 def test_steps_that_wait_for_slow_storage_one_after_the_other_stay_lost() -> None:
     """In workers, beside a forward pass that has become longer too."""
     driver = Driver()

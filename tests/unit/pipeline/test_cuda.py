@@ -157,6 +157,22 @@ def test_a_longer_backward_of_all_ranks_of_a_host_is_learnt() -> None:
     assert lost == {"collective_wait": pytest.approx(32 * 0.14, rel=0.05)}
 
 
+@pytest.mark.parametrize("leaf", [Leaf.RUNQUEUE, Leaf.SWAP])
+def test_a_backward_of_a_thread_that_is_disturbed_as_the_driver_is_stays_lost(leaf: Leaf) -> None:
+    driver, faults = Driver(), 0
+    driver.begin()
+    for _ in range(4):
+        driver.swap_faults = faults
+        by_autograds_thread(driver, 40)
+        faults += 500 if leaf is Leaf.SWAP else 0
+        driver.swap_faults = faults
+        driver.spend(0.5, leaf)
+        by_autograds_thread(driver, 1, 1.03)
+    by_autograds_thread(driver, 10)
+    lost = rank_of(played(driver), driver).lost
+    assert sum(lost.values()) == pytest.approx(4 * 1.5, rel=0.02)
+
+
 @pytest.mark.parametrize("by_thread", [False, True])
 def test_memory_that_comes_and_goes_is_a_stall(by_thread: bool) -> None:
     """In the driver's own calls, or in those of the backward's threads that it waits for."""

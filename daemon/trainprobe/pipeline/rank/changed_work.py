@@ -70,5 +70,5 @@ def _does_more(rank: RankState, step: Ordinary, window: Window, judgement: Judge
         return False  # neither is in a state of its own where the kernel computes for it (zram)
     slowed = sum(ns for (state, _, _), ns in window.excess.items() if state in _SLOWS)
     others = (claim.taken for claim in judgement.lost if claim.cause is not Cause.CPU_BOUND)
-    caused = sum(ns for taken in others for item, ns in taken.items() if item[0] in _WORK)
+    caused = sum(ns for taken in others for item, ns in taken.items() if item[0] in _WORK or item[1] == Region.NO_GRAD)
     return more >= MORE * window.baseline_ns and max(slowed, caused) <= rank.policy.rest_bottleneck * step.ns
