@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trainprobe.causes.base import Items, Window, take_items
+from trainprobe.derive.python.evaluators import generates, in_batch, is_named
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, Region
@@ -19,6 +20,8 @@ _LEAST = 0.02
 """Of an ordinary step: a shorter backward is not compared."""
 _MOSTLY = 0.5
 """Of the backward."""
+_MAIN, _LONGER = 0.5, 2.0
+"""Of an ordinary step; times: what takes longer still is something else."""
 _QUEUED = 0.2
 """Of the wait."""
 _FORWARD = (Region.STEP, Region.NO_GRAD)
@@ -42,6 +45,17 @@ def is_heavier(window: Window) -> bool:
     gradients, and the backward grew along."""
     _, quiet = _growth(window, Region.NO_GRAD)
     return quiet >= _OWN * window.baseline_ns and grew_alike(window, Region.NO_GRAD)
+
+
+def generates_longer(window: Window) -> bool:
+    """Whether what ordinary steps mostly are, a model that runs without gradients (it generates what is trained on),
+    took longer: stacks show a model, if any were taken in time, and nothing that is named like an evaluation."""
+    more, quiet = _growth(window, Region.NO_GRAD, of=_WORK)
+    if quiet < _MAIN * window.baseline_ns or more > _LONGER * quiet:
+        return False
+    stacks = [seen.frames for seen in window.late.stacks]
+    shown = not stacks or any(in_batch(one) or generates(one) for one in stacks)
+    return shown and not any(map(is_named, stacks))
 
 
 def work_of_threads(window: Window, left: Items) -> dict[Item, float]:

@@ -68,6 +68,39 @@ def test_an_evaluation_or_other_work_behind_a_frozen_backbone_is_told(region: Re
         assert (rank.lost, rank.counters.phase_seconds["evaluation"]) == ({"cpu_bound": spent}, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("inside", "lost", "phase"),
+    [
+        (("generate (utils.py:2200)", "Llama.forward (llama.py:500)"), {}, 0.0),
+        (("generate (utils.py:2210)",), {}, 0.0),
+        ((), {}, 0.0),
+        (("evaluation_loop (trainer.py:4000)", "Llama.forward (llama.py:500)"), {}, 0.6),
+        (("reward_by_rules (train.py:40)",), {"cpu_bound": 0.6}, 0.0),
+    ],
+)
+def test_completions_that_are_longer_are_the_trainings_own_work(
+    inside: tuple[str, ...], lost: dict[str, float], phase: float
+) -> None:
+    """Each step mostly generates what it trains on, without gradients."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for place in range(200):
+        longer = place % 17 == 16
+        driver.fetch()
+        driver.spend(0.4 + (0.6 if longer else 0.0), region=Region.NO_GRAD)
+        if longer and inside:
+            frames = ("<module> (grpo.py:60)", *inside)
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+        driver.spend(0.02)
+        driver.backward(0.03)
+        driver.optimizer()
+        played(driver, pipeline)
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {cause: pytest.approx(11 * seconds, rel=0.05) for cause, seconds in lost.items()}
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(11 * phase, rel=0.05)
+
+
 def test_a_teacher_that_is_switched_on_for_good_is_no_evaluation() -> None:
     driver = Driver()
     driver.begin()

@@ -9,7 +9,7 @@ from trainprobe.advise.numbers import EVALUATING
 from trainprobe.causes import groups, waiting
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items, up_to
-from trainprobe.causes.heavier_batch import is_heavier
+from trainprobe.causes.heavier_batch import generates_longer, is_heavier
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.python import serializers
@@ -54,7 +54,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
     queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
     fetched = waiting.evaluates(window)
-    if not fetched and is_heavier(window):
+    if not fetched and (is_heavier(window) or generates_longer(window)):
         return None
     stacks = _stacks(window)
     shows = [one for one in stacks if is_evaluation(one, window.evaluators)]

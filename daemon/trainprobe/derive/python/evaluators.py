@@ -27,6 +27,11 @@ def in_batch(stack: Sequence[str]) -> bool:
     return any(_FETCH in frame or _MODEL.search(_name(frame)) for frame in stack)
 
 
+def generates(stack: Sequence[str]) -> bool:
+    """Whether a model generates, as functions of that name do: between its forward passes, too."""
+    return any(_name(frame).rpartition(".")[2] == "generate" for frame in stack)
+
+
 def caller_of_model(stack: Sequence[str]) -> str:
     """The function that calls the model's forward pass, as ``name (file``; "" where none does, or only the script's
     outermost function, which may be the training's loop."""
