@@ -151,6 +151,23 @@ def test_the_wait_for_a_batch_that_is_trained_on_is_no_part_of_an_evaluation() -
     adds_up(rank)
 
 
+def test_an_evaluation_of_two_batches_is_one() -> None:
+    """Two more fetches find the ends of both loaders, and its own workers have to start."""
+    driver = Driver()
+    driver.begin()
+    for _ in range(20):
+        driver.train(20)
+        driver.fetch(0.3, Leaf.POLL)
+        driver.spend(0.024, region=Region.NO_GRAD)
+        driver.fetch()
+        driver.spend(0.024, region=Region.NO_GRAD)
+        driver.fetches += 2
+    driver.train(2)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {}
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(20 * 0.35, rel=0.05)
+
+
 def test_stacks_of_an_evaluation_say_nothing_of_the_work_behind_it() -> None:
     """A fold's model is built: nobody looked then, and the garbage collector is no candidate."""
     driver, pipeline = Driver(), Pipeline()

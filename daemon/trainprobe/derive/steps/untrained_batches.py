@@ -31,7 +31,8 @@ def model_ran(extra: float, usual: UsualBatch, beyond: Mapping[Item, float]) -> 
     that skips a batch, and a zip() of loaders of which one ends earlier, fetch batches and drop them. With gradients
     on, more are needed than such a zip() drops: what a step fetches, and the fetch that finds the loader's end."""
     quiet = sum(ns for (_, region, leaf), ns in beyond.items() if region == Region.NO_GRAD and leaf not in _QUEUED)
-    if quiet > _PART * min(extra, _BATCHES) * usual.forward_ns:
+    batches = max(1.0, min(extra - 1, _BATCHES))  # one fetch at least finds a loader's end
+    if quiet > _PART * batches * usual.forward_ns:
         return True
     if extra <= usual.per_backward + 1:
         return False
