@@ -123,6 +123,28 @@ def test_the_first_batch_of_an_epoch_is_no_start_of_workers() -> None:
     adds_up(rank)
 
 
+@pytest.mark.parametrize("steps", [2, 10])
+def test_what_kept_workers_save_is_told_of_one_epoch(steps: int) -> None:
+    """Where epochs are so short that their stalls are one."""
+    driver, first = Driver(), 2000
+    driver.begin()
+    for epoch in range(80 // steps):
+        for worker in range(COUNT if epoch else 0):
+            driver.die(first - COUNT + worker)
+        for worker in range(COUNT):
+            driver.fork(first + worker)
+        first += COUNT
+        driver.spend(0.4, Leaf.POLL, Region.FETCH)
+        driver.train(steps)
+        driver.fetches += 1
+    driver.train(3)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost["worker_startup"] > 0.4 * (80 // steps - 6)
+    saved = [line.rpartition("; saves ")[2] for stall in rank.stalls for line in stall.advice if "saves" in line]
+    assert saved
+    assert set(saved) == {"400 ms per epoch"}
+
+
 def test_a_data_set_that_fills_a_buffer_at_each_epoch_is_no_start_of_workers() -> None:
     rank = edges(0.1, 4.0, stack=FILLS)
     assert rank.lost["data_cpu"] == pytest.approx(16.0, abs=0.6)

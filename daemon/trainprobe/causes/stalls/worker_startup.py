@@ -225,7 +225,9 @@ def _advice(f: AdviceInput) -> list[Message]:
     name = name_of(f.framework, Subject.PERSISTENT)
     if name is None:
         return no_setting(f)
-    return [KEEP_WORKERS_SAVES(setting=name, each=f.each) if f.each else KEEP_WORKERS(setting=name)]
+    of_one = next((one.value for one in f.evidence if one.key == EPOCH_SECONDS.id), None)
+    each = min(f.each, of_one) if isinstance(of_one, float) else f.each  # a stall may be of several short epochs
+    return [KEEP_WORKERS_SAVES(setting=name, each=each) if each else KEEP_WORKERS(setting=name)]
 
 
 SPEC = CauseSpec(
