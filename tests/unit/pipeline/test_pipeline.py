@@ -317,6 +317,28 @@ def test_the_fetches_of_an_evaluation_make_no_fake_batching() -> None:
     assert "fake_batching" not in rank.lost
 
 
+@pytest.mark.parametrize("inline", [False, True])
+def test_an_evaluation_in_each_step_makes_no_fake_batching(inline: bool) -> None:
+    """An epoch is a single step."""
+    driver = Driver()
+    driver.begin()
+    for _ in range(100):
+        driver.fetch(0.02, Leaf.CPU if inline else Leaf.POLL, inline=inline)
+        driver.spend(0.05)
+        driver.backward()
+        driver.optimizer()
+        for _ in range(10):
+            driver.fetch(0.01, Leaf.CPU if inline else Leaf.POLL, inline=inline)
+            driver.spend(0.02, Leaf.CPU, Region.NO_GRAD)
+        driver.fetches += 2  # find the ends of the loaders
+        driver.inline_fetches += 2 * inline
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert "fake_batching" not in rank.lost
+    assert sum(rank.lost.values()) == pytest.approx(90 * 0.12, rel=0.15)
+    adds_up(rank)
+
+
 def test_evaluation_is_a_phase_and_the_checkpoint_after_it_a_stall() -> None:
     driver = Driver()
     driver.begin()

@@ -8,6 +8,7 @@ from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import MAKING
 from trainprobe.model.cause import Cause, Kind, State
+from trainprobe.model.cells import Region
 from trainprobe.model.message import template
 from trainprobe.model.report import Evidence
 
@@ -19,12 +20,17 @@ SECONDS = template("fake_batching.seconds", "training thread in fetches")
 
 _SMALL = 8_000_000
 """Bytes of one fetch: more is a batch, or as dear to hand over."""
+_EVALUATED = 0.5
+"""Times the forward pass."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
     """The driver's data time, when it fetches several small batches per backward (accumulation has one for each).
-    Not the wait for workers that are busy: they are too slow, however their samples are put together."""
+    Not the wait for workers that are busy: they are too slow, however their samples are put together. Nor the batches
+    of an evaluation that comes with each step, where an epoch is a single one."""
     if window.fetches_per_backward < window.policy.fake_fetches or (window.fetch_bytes or 0.0) > _SMALL:
+        return None
+    if _works(window, Region.NO_GRAD) > _EVALUATED * _works(window, Region.STEP):
         return None
     busy = pool_ns(window, *MAKING) > 0
     taken = take_items(left, states=[State.DATA_INLINE] if busy else [State.DATA_WAIT, State.DATA_INLINE])
@@ -41,6 +47,11 @@ def claim(window: Window, left: Items) -> Claim | None:
             Evidence.of(SECONDS(), seconds(sum(taken.values())), "s", window.driver_pid),
         ],
     )
+
+
+def _works(window: Window, region: Region) -> float:
+    """What the model computes there, or is waited for."""
+    return sum(take_items(window.items, states=[State.COMPUTE, State.GPU_WAIT], regions=[region]).values())
 
 
 BATCH_SIZE = template(
