@@ -96,6 +96,14 @@ def test_the_collector_is_a_candidate_only_where_no_line_was_seen() -> None:
     )
 
 
+def test_what_is_most_of_a_run_is_not_advised_to_come_more_rarely() -> None:
+    """Rollouts of environments that the training thread steps."""
+    rollouts = AdviceInput(share=0.76, each=2.0, every=40, where=Where("collect (ppo.py:50)", 3, 3))
+    assert advice(Cause.CPU_BOUND, rollouts) == [
+        "move collect (ppo.py:50) into a worker or another process, vectorise it, or do it less often"
+    ]
+
+
 def test_nothing_is_advised_to_come_more_often() -> None:
     rare = AdviceInput(share=0.001, each=0.4, every=5_000)
     assert not any("every" in line for line in advice(Cause.NETWORK, rare))

@@ -24,6 +24,8 @@ ANYWHERE = template(
 ON_CPU_IN = template("cpu_bound.on_cpu_in", "training thread on the CPU in {where}")
 ON_CPU = template("cpu_bound.on_cpu", "training thread on the CPU between the training's marks")
 LOOKS = template("cpu_bound.looks", "Python stacks taken")
+_OF_WORK = 0.5
+"""Of the run: what takes more is what the training works with (environments that it steps). It comes no more rarely."""
 SECONDS = template("cpu_bound.seconds", "training thread on the CPU beyond an ordinary step")
 
 
@@ -79,7 +81,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     lighter = VECTORISE_IT if f.crowded else MOVE_IT
     move = CALL_LESS(what=f.line) if f.in_library else lighter(what=f.line or IT())
     unseen = [] if f.where is not None else [COLLECTOR() if f.saw(LOOKS) else NO_STACK()]
-    return [move, *unseen, *rarer(f, DO_RARER)]
+    return [move, *unseen, *(rarer(f, DO_RARER) if f.share <= _OF_WORK else [])]
 
 
 SPEC = CauseSpec(
