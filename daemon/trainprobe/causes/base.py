@@ -107,6 +107,7 @@ class Window:
     workers: int
     starts: WorkerStarts | Unseen
     evaluators: Collection[str]  # functions that called the model in earlier evaluations
+    loop: Collection[str]  # functions that its steps are made in
     usual_evaluation_ns: float  # 0: evaluations have no usual length, or there were none
     usual_no_grad_ns: float  # of evaluations, with gradients off; 0: not known
     usual_outside_ns: float | None  # of evaluations, outside of fetches and forward passes; None: not known

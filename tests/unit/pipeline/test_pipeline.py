@@ -467,6 +467,42 @@ def test_whose_the_work_behind_a_first_evaluation_is_another_stack_says(frame: s
     adds_up(rank)
 
 
+@pytest.mark.parametrize(
+    ("frame", "in_steps", "evaluated"),
+    [
+        ("train_and_evaluate (train.py:30)", False, 0.0),
+        ("_maybe_log_save_evaluate (transformers/trainer.py:3000)", False, 0.0),
+        ("run_benchmark (train.py:30)", True, 0.0),
+        ("run_benchmark (train.py:30)", False, 4.0),
+        ("evaluate (train.py:30)", False, 4.0),
+    ],
+)
+def test_what_the_training_computes_in_a_loop_named_after_evaluations_is_none(
+    frame: str, in_steps: bool, evaluated: float
+) -> None:
+    """With gradients on; ``in_steps``: stacks of ordinary steps show the function, too."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    rank = next(iter(next(iter(pipeline.runs.values())).ranks))
+    for _ in range(3 * in_steps):
+        rank.ordinary.lines_ns = driver.now
+        frames = ("<module> (train.py:9)", frame.replace("30", "20"), "forward (model.py:5)")
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+        driver.train(1)
+        played(driver, pipeline)
+    for _ in range(2):
+        driver.spend(2.0)
+        frames = ("<module> (train.py:9)", frame, "search (train.py:40)")
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.train(30)
+    told = rank_of(played(driver, pipeline), driver)
+    assert told.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(evaluated, abs=0.05)
+    assert told.lost.get("cpu_bound", 0.0) == pytest.approx(4.0 - evaluated, abs=0.05)
+    adds_up(told)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_one_stack_between_two_forward_passes_does_not_hide_an_evaluation(first: bool) -> None:
     """A callback that evaluates by hand is on the CPU beside its forward passes too."""

@@ -57,9 +57,11 @@ def claim(window: Window, left: Items) -> Claim | None:
     if not fetched and (is_heavier(window) or generates_longer(window)):
         return None
     stacks = _stacks(window)
-    shows = [one for one in stacks if is_evaluation(one, window.evaluators)]
+    shows = [one for one in stacks if is_evaluation(one, window.evaluators, window.loop)]
     own = _without_other_work(window, taken, stacks)
-    named = len(stacks) >= _ENOUGH and all(map(is_named, stacks))  # rewards, k-nearest neighbours: with gradients on
+    named = len(stacks) >= _ENOUGH and all(
+        is_named(one, window.loop) for one in stacks
+    )  # rewards, k-nearest neighbours: with gradients on
     shown = named or (bool(shows) and quiet > _part(stacks, shows) * sum(own.values()))
     other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
     by_grad = shown or (not stacks and not other and not drawn and quiet - queued > 0.5 * total)
@@ -95,7 +97,7 @@ def made_of(taken: Items) -> tuple[float, float]:
 def is_sure(claim: Claim, window: Window) -> bool:
     """Whether batches were fetched for it, or a stack shows a function that is named like an evaluation: rollouts run
     with gradients off, too."""
-    named = any(is_named(seen.frames) for seen in window.late.stacks)
+    named = any(is_named(seen.frames, window.loop) for seen in window.late.stacks)
     return named or any(one.key == BATCHES.id for one in claim.evidence)
 
 
@@ -114,7 +116,7 @@ def _without_other_work(window: Window, taken: dict[Item, float], stacks: Sequen
         between = [one for one in stacks if not in_batch(one)]
         if all(len(one) < 2 for one in between):  # the script's outermost function may be all
             return taken
-        shown = sum(is_evaluation(one, window.evaluators) for one in between)
+        shown = sum(is_evaluation(one, window.evaluators, window.loop) for one in between)
         return {item: ns * shown / len(between) if item[1] == Region.STEP else ns for item, ns in taken.items()}
     if outside < _ALIKE * usual + max(_LEAST_NS, _OTHER * (sum(taken.values()) - outside)):
         return taken
@@ -126,7 +128,7 @@ def _stacks(window: Window) -> list[Sequence[str]]:
     the step has besides."""
     waits, found = waiting.waits_too(window), list[Sequence[str]]()
     for seen in window.late.stacks:
-        shown = is_evaluation(seen.frames, window.evaluators)
+        shown = is_evaluation(seen.frames, window.evaluators, window.loop)
         beside = (waits and not seen.running) or (window.saves and serializers.shown_by(seen.frames))
         if shown or (is_whole(seen.frames) and not beside):
             found.append(seen.frames)

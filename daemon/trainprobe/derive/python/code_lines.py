@@ -4,9 +4,10 @@ gradients or a value fetched for a log."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
+from trainprobe.derive.memo import Memo
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import inside_loop, is_idle, waits_for_work
 from trainprobe.model.dataclass import dataclass
@@ -16,6 +17,8 @@ KEEP = 1024
 ENOUGH = 2  # stacks
 EVERYWHERE = 0.95
 """A line on this share of the stacks is the loop itself."""
+SAMPLES, MOST = 3, 0.8
+"""A function on this share of so many stacks at least is one that the steps are made in."""
 
 
 def waits_for_replicas(stack: Sequence[str]) -> bool:
@@ -75,11 +78,13 @@ class PythonLines:
     replicas: bool = False  # the driver was seen to wait for its threads that run the model's replicas
     feeders: Feeders = field(default_factory=Feeders)
     _hits: dict[str, int] = field(default_factory=dict)
+    _memo: Memo = field(default_factory=Memo)
 
     def add(self, frames: Sequence[str], others: Sequence[PythonThread] = ()) -> None:
         """One stack, with the other threads of the interpreter that did something; a line counts once in it."""
         self.feeders.add(frames, others)
         self.samples += 1
+        self._memo.clear()
         for frame in dict.fromkeys(frames):
             if frame in self._hits or len(self._hits) < KEEP:
                 self._hits[frame] = self._hits.get(frame, 0) + 1
@@ -89,9 +94,21 @@ class PythonLines:
         """All functions that were seen, as ``name (file``."""
         return {frame.rpartition(":")[0] for frame in self._hits}
 
+    @property
+    def loop(self) -> Collection[str]:
+        """The functions that the training's steps are made in, as ``name (file``; none before three samples."""
+        return self._memo.get(_loop, self._hits, self.samples)
+
     def top(self) -> list[tuple[str, int]]:
         """The ten lines that were seen most, the loop's own left out; nothing before three samples."""
-        if self.samples < 3:
+        if self.samples < SAMPLES:
             return []
         told = [(frame, hits) for frame, hits in self._hits.items() if hits < EVERYWHERE * self.samples]
         return sorted(told, key=lambda pair: -pair[1])[:10]
+
+
+def _loop(hits: Mapping[str, int], samples: int) -> Collection[str]:
+    found: Counter[str] = Counter()
+    for frame, count in hits.items():
+        found[frame.rpartition(":")[0]] += count
+    return {one for one, count in found.items() if samples >= SAMPLES and count >= MOST * samples}

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 
 _EVALUATION = r"eval|valid|estimate_loss|\btest|_test|predict|metric|benchmark"
 _NAMED = re.compile(_EVALUATION, re.IGNORECASE)
 _NAMES = re.compile(rf"{_EVALUATION}|infer|score|rollout|trajector", re.IGNORECASE)
 _MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
+_TRAINS = re.compile(r"(?:^|_)(?:train|training|pretrain|finetune|fit|learn)(?:_|$)")
+_CALLS = re.compile(r"cross_?val|_log_save_evaluate")
+"""Functions that train the model of each fold; the one of transformers that logs and saves, too."""
+_HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FETCH = "dataloader.py"
 
 
-def shown_by(stack: Sequence[str]) -> bool:
-    """Whether a function on the stack is named like an evaluation or a rollout, or is a model's forward pass."""
-    return any(_NAMES.search(name) or _MODEL.search(name) for name in map(_name, stack))
+def shown_by(stack: Sequence[str], loop: Collection[str] = ()) -> bool:
+    """Whether a function on the stack is named like an evaluation or a rollout, or is a model's forward pass.
+    ``loop``: functions of the training's loop."""
+    return any(map(_NAMES.search, _telling(stack, loop))) or any(_MODEL.search(_name(frame)) for frame in stack)
 
 
-def is_named(stack: Sequence[str]) -> bool:
+def is_named(stack: Sequence[str], loop: Collection[str] = ()) -> bool:
     """Whether a function on the stack is named like an evaluation, and not only like a rollout."""
-    return any(_NAMED.search(name) for name in map(_name, stack))
+    return any(map(_NAMED.search, _telling(stack, loop)))
+
+
+def _telling(stack: Sequence[str], loop: Collection[str]) -> Iterator[str]:
+    """The names of functions that may tell an evaluation. Those inside of a forward pass are a model's, which predicts
+    in each step. One that trains does other things as well, whatever its class and itself are called."""
+    for frame in stack:
+        name = _name(frame)
+        if _MODEL.search(name):
+            return
+        if not (_trains(name) or _function(frame) in loop):
+            yield name
+
+
+@lru_cache(maxsize=1024)
+def _trains(name: str) -> bool:
+    """``train_and_evaluate`` does, and ``evaluate_on_train`` does not."""
+    own = _HUMPS.sub("_", name.rpartition(".")[2]).lower()
+    found = _TRAINS.search(own)
+    return bool(_CALLS.search(own)) or (found is not None and not _NAMED.search(own[: found.start()]))
 
 
 def in_batch(stack: Sequence[str]) -> bool:
@@ -45,9 +70,9 @@ def known_by(stack: Sequence[str], evaluators: Collection[str]) -> bool:
     return bool(evaluators) and any(_function(frame) in evaluators for frame in stack)
 
 
-def is_evaluation(stack: Sequence[str], evaluators: Collection[str]) -> bool:
+def is_evaluation(stack: Sequence[str], evaluators: Collection[str], loop: Collection[str] = ()) -> bool:
     """Whether it shows one, by a name or by what called the model earlier."""
-    return shown_by(stack) or known_by(stack, evaluators)
+    return shown_by(stack, loop) or known_by(stack, evaluators)
 
 
 def _name(frame: str) -> str:

@@ -69,6 +69,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         workers=workers.count,
         starts=_starts(rank, part),
         evaluators=rank.phases.evaluators,
+        loop=rank.ordinary.lines.loop,
         usual_evaluation_ns=rank.phases.usual_ns(Phase.EVALUATION),
         usual_no_grad_ns=rank.phases.usual_no_grad_ns(),
         usual_outside_ns=rank.phases.usual_outside_ns(),

@@ -106,8 +106,8 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
     sample, stacks = rank.open.sample, rank.open.late.stacks
     if sample is None or not 0 < len(stacks) < UNDECIDED or now_ns - stacks[-1].at_ns < UNDECIDED_EVERY_NS:
         return False
-    evaluators = rank.phases.evaluators
-    evaluates = [is_evaluation(one.frames, evaluators) for one in stacks]
+    evaluators, loop = rank.phases.evaluators, rank.ordinary.lines.loop
+    evaluates = [is_evaluation(one.frames, evaluators, loop) for one in stacks]
     if sample.region == Region.NO_GRAD:
         return not any(evaluates)
     first = rank.phases.usual_outside_ns() is None and sample.region == Region.STEP and sample.leaf == Leaf.CPU

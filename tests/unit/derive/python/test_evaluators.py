@@ -1,0 +1,48 @@
+"""Which functions on a stack evaluate, by their names, and which train, whatever else they are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainprobe.derive.python.evaluators import is_evaluation, is_named
+
+LOOP = ("<module> (train.py:99)", "main (train.py:9)")
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        ("evaluate (train.py:30)",), ("Trainer.train (train.py:20)", "run_validation (train.py:30)"),
+        ("_inner_training_loop (transformers/trainer.py:2600)",
+         "_maybe_log_save_evaluate (transformers/trainer.py:3000)", "evaluate (transformers/trainer.py:4100)"),
+        ("train_and_evaluate (train.py:20)", "evaluate (train.py:30)"), ("evaluate_on_train (train.py:30)",),
+        ("EmbeddingSimilarityEvaluator.__call__ (sentence_transformers/evaluator.py:9)",),
+        ("evaluate_probe (train.py:30)", "LogisticRegression.fit (sklearn/_logistic.py:1200)"),
+    ],
+)  # fmt: skip
+def test_an_evaluation(inner: tuple[str, ...]) -> None:
+    assert is_named((*LOOP, *inner))
+    assert is_named((*LOOP, *inner, "Net.forward (model.py:9)"))
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        ("train_and_evaluate (train.py:20)", "search (train.py:30)"), ("train_eval_loop (train.py:20)",),
+        ("trainAndValidate (train.py:20)", "search (train.py:30)"), ("cross_validate (train.py:20)",),
+        ("_maybe_log_save_evaluate (transformers/trainer.py:3000)", "on_log (train.py:30)"),
+        ("PricePredictor.training_step (train.py:20)", "search (train.py:30)"),
+        ("NextTokenPrediction.fit (train.py:20)", "search (train.py:30)"),
+        ("SegmentAnything.forward (model.py:20)", "MaskDecoder.predict_masks (model.py:30)"),
+    ],
+)  # fmt: skip
+def test_no_evaluation(inner: tuple[str, ...]) -> None:
+    assert not is_named((*LOOP, *inner))
+
+
+def test_a_function_that_the_steps_are_made_in_tells_no_evaluation() -> None:
+    stack = (*LOOP, "run_benchmark (train.py:20)", "search (train.py:30)")
+    assert is_named(stack)
+    assert is_evaluation(stack, ())
+    assert not is_named(stack, {"run_benchmark (train.py"})
+    assert not is_evaluation(stack, (), {"run_benchmark (train.py"})
