@@ -56,13 +56,13 @@ class AdviceInput:
 
     share: float = 0.0  # of the run, lost to the cause
     repeated: float = 1.0  # of the run: without what comes once in it, as its start
-    each: float = 0.0  # seconds of one occurrence, median; of saves the mean, with those in ordinary steps
+    each: float = 0.0  # seconds of one stall, median, else of an ordinary step; of saves the mean, of both
     every: int | None = None  # steps between occurrences
     apart: float | None = None  # the same on average; also of saves and lines of a log without a rhythm
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: Where | None = None  # the Python line
     longest: float = 0.0  # seconds of the longest stall that is mostly of it, an open one too; 0: none is
-    evidence: Sequence[Evidence] = ()  # what its rule saw of the longest one that is over
+    evidence: Sequence[Evidence] = ()  # what its rule saw of the longest one that is over, and in ordinary steps
     seen: Sequence[Evidence] = ()  # what it saw of all of them, and in ordinary steps
     cpus: int = 0  # of the host; 0: not known
     crowded: bool = False  # the run lost time to waiting for a CPU

@@ -298,7 +298,25 @@ def test_a_collectives_own_transfer_is_not_lost_and_the_wait_for_a_late_rank_is(
     assert [one.cause for one in waiting.bottlenecks] == ["collective_wait"]
     assert waiting.bottlenecks[0].summary.endswith("most of it for rank 1")
     assert waiting.bottlenecks[0].advice[0].startswith("make the late rank faster")
+    assert waiting.verdict.summary.partition("change first: ")[2].startswith("make the late rank faster")
     assert waiting.bottlenecks[0].seconds == pytest.approx(0.015 * 60, rel=0.1)
+
+
+@pytest.mark.parametrize(("seconds", "first"), [(1.5, "where its answers are"), (0.02, "send from another thread")])
+def test_a_server_that_each_step_waits_for_is_asked_ahead_where_its_answers_are_the_work(
+    seconds: float, first: str
+) -> None:
+    """It generates for the training; a tracker's answer is brief."""
+    driver = Driver()
+    driver.begin()
+    for _ in range(80):
+        driver.spend(seconds, Leaf.SOCKET)
+        driver.step()
+    rank = rank_of(played(driver), driver)
+    (found,) = rank.bottlenecks
+    assert (found.cause, rank.stalls) == ("network", [])
+    assert found.advice[0].startswith(first)
+    assert rank.verdict.summary.partition("change first: ")[2].startswith(first)
 
 
 def test_waits_for_ranks_that_nobody_sees_are_not_claimed() -> None:

@@ -78,7 +78,7 @@ def _shared(cause: Cause, entries: Sequence[StallEntry]) -> Where | None:
 def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Facts:
     """What advice is computed from. ``cpus``: of the host, which so many ``ranks`` of the run share."""
     out = Facts()
-    in_steps = {found.cause: found.claim.evidence for found in rank.bottlenecks}
+    in_steps = {found.cause: found for found in rank.bottlenecks}
     total, by_cause = lost.total(), rank.stalls.memo.get(_by_cause, rank.stalls.entries)
     stalls = _of_loader(rank, lost)
     costs = loader(rank.ordinary, rank.lives.peak, stalls, max(1, cpus // ranks) if cpus else 0, ranks)
@@ -91,15 +91,17 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     going_on = {latest.cause: latest.ns} if latest is not None else {}
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
-        mine = by_cause.get(cause)
+        mine, found = by_cause.get(cause), in_steps.get(cause)
+        each = found.ns / NS / rank.ordinary.count if found is not None and rank.ordinary.count else 0.0
+        evidence = found.claim.evidence if found is not None else ()
         where, every = _where(rank, cause, mine), rank.stalls.every.get(cause) if rank.steps.count else None
         out[cause] = AdviceInput(
             share=ns / wall if wall > 0 else 0.0,
             repeated=again,
-            each=mine.each if mine is not None else 0.0,
+            each=mine.each if mine is not None else each,
             every=every,
             apart=rank.steps.known / mine.count if mine is not None and every and rank.steps.known else None,
-            seen=(*(mine.seen if mine is not None else ()), *in_steps.get(cause, ())),
+            seen=(*(mine.seen if mine is not None else ()), *evidence),
             cpus=cpus,
             crowded=crowded,
             steps=rank.steps.known,
@@ -112,7 +114,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             period=rank.stalls.period.get(cause, 0.0),
             where=where,
             longest=max(mine.largest.ns if mine is not None else 0, going_on.get(cause, 0)) / NS,
-            evidence=mine.largest.evidence if mine is not None else (),
+            evidence=_with_others(mine.largest.evidence if mine is not None else (), evidence),
             writes_per_step=sum(log.writes for log in logs) / max(1, rank.steps.count),
         )
     saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
@@ -141,6 +143,12 @@ def _of_loader(rank: RankSnapshot, lost: Losses) -> dict[str, float]:
     """Seconds in stalls by cause, but for what was loaded in no fetch."""
     of = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     return of_loader(of, ((entry.cause.value, entry.evidence) for entry in rank.stalls.entries))
+
+
+def _with_others(evidence: Sequence[Evidence], others: Sequence[Evidence]) -> Sequence[Evidence]:
+    """What the longest stall shows, and of ordinary steps what it does not."""
+    keys = {one.key for one in evidence}
+    return (*evidence, *(one for one in others if one.key not in keys))
 
 
 def _ahead(rank: RankSnapshot, costs: Loader | None, lost: float, worth: float) -> queue.Ahead | None:
