@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders.driver import START, Driver, moment, ns, played
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEventKind, StackSeen
+from trainprobe.model.event import FileEventKind, StackSeen, StepFile
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import HostSample
@@ -846,8 +846,6 @@ def driver_opens(driver: Driver) -> object:
 
 
 def driver_file(io: int) -> object:
-    from trainprobe.model.event import StepFile
-
     return StepFile(1, 7, io, 0, 10_000_000)
 
 
@@ -980,6 +978,42 @@ def test_the_removal_of_an_older_checkpoint_is_told_with_its_seconds() -> None:
     assert second.summary == "checkpoint /out/step-2.pt: 100 MB, 450 ms in removing an older one"
     (told,) = [one for one in second.evidence if one.what == "time to remove it"]
     assert (told.value, told.path) == (pytest.approx(0.45), "/out/step-1.pt")
+
+
+@pytest.mark.parametrize(
+    ("path", "ino", "log", "cause"),
+    [
+        ("/out/step-1.pt", 8, False, "checkpoint"),
+        ("/out/step-1.pt", 8, True, "checkpoint"),
+        ("/out/checkpoint-20/optimizer.pt", 0, False, "checkpoint"),
+        ("/cache/shard-1.mds", 0, False, "unknown"),
+        ("/cache/shard-1.mds", 0, True, "logging"),
+    ],
+)
+def test_a_checkpoint_that_is_removed_in_a_step_without_a_save_is_the_saves(
+    path: str, ino: int, log: bool, cause: str
+) -> None:
+    """The kernel enters the calls for the file that the thread wrote last, where it wrote one. One without a number is
+    of an earlier run."""
+    driver = Driver()
+    driver.begin()
+    driver.train(20)
+    driver.write("/out/step-1.pt", 100_000_000, 0.3, ino=8)
+    driver.train(20)
+    if log:
+        driver.write("/out/metrics.csv", 100, 0.001, ino=9)
+    last = driver.files.get((1, 9), StepFile(0, 0, 0, 0, 0))
+    for part in range(3):
+        began = driver.now
+        driver.spend(0.3, Leaf.FILE_META)
+        driver.files[last.dev, last.ino] = replace(last, io_ns=last.io_ns + ns(0.3 * (part + 1)))
+        driver.file(FileEventKind.UNLINKED, path, ino, began)
+    driver.train(20)
+    saved, removed = rank_of(played(driver), driver).stalls
+    assert (saved.cause, removed.cause) == ("checkpoint", cause)
+    assert removed.shares[cause] == pytest.approx(0.9, abs=0.02)
+    if cause == "checkpoint":
+        assert removed.summary == f"removing checkpoint {path} for 900 ms"
 
 
 def test_a_file_opened_again_for_its_fsync_is_one_save() -> None:

@@ -80,9 +80,14 @@ class Save(_Placed):
         return min(self.called_ns, max(0, until_ns - self.begin_ns))
 
     @property
+    def io_ns(self) -> int:
+        """In its calls."""
+        return self.write_ns + self.sync_ns + self.rename_ns + self.meta_ns
+
+    @property
     def called_ns(self) -> int:
-        own = self.write_ns + self.sync_ns + self.rename_ns + self.meta_ns
-        return own + self.gap_ns + self.ahead_ns + self.inside_ns
+        """In them, and in serialising."""
+        return self.io_ns + self.gap_ns + self.ahead_ns + self.inside_ns
 
     def kind_of(self, rules: FileRules) -> FileClass:
         return self.filed(rules).of
@@ -103,14 +108,18 @@ class Save(_Placed):
         return self.kind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Removal:
     """A checkpoint that was unlinked, which takes its blocks off the disk. Times are CLOCK_MONOTONIC ns."""
 
-    path: str
+    path: str  # of its first file
     tid: int
     start_ns: int
     end_ns: int
+    ns: int = 0  # in the calls
+
+    def __post_init__(self) -> None:
+        self.ns = self.ns or self.end_ns - self.start_ns
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from operator import attrgetter
 
 from trainprobe.derive.files.logs import Logs, LogUse
-from trainprobe.derive.files.purpose import LARGE, FileClass, FileRules, classify
+from trainprobe.derive.files.purpose import LARGE, FileClass, FileRules, classify, is_restored
 from trainprobe.derive.files.renames import MOVES, Rename, Renames
 from trainprobe.derive.files.save import Removal, Save, SaveTotals
 from trainprobe.derive.files.save_groups import SavedFile
@@ -25,6 +25,7 @@ FOLLOW = 60 * NS
 """A rename (or a copy after EXDEV) this long after the close still belongs to the save."""
 REOPEN = 5 * NS
 """A file opened again so soon, and not emptied, is the same save (torch.save(path), then open and fsync)."""
+NEXT_REMOVAL_NS = NS // 100
 KEEP = 512
 OPEN = 512
 """Open files that are followed at a time: each turn looks at them all. Others count when they are closed."""
@@ -92,8 +93,22 @@ class Saves:
                 self._end_save(save, event.at_ns)
         elif event.kind == FileEventKind.RENAMED:
             self._renamed(event)
-        elif not event.errno and self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT:
-            self.removals.append(Removal(event.path, event.tid, event.opened_ns or event.at_ns, event.at_ns))
+        elif not event.errno and self._is_checkpoint(event):
+            self._removed(Removal(event.path, event.tid, event.opened_ns or event.at_ns, event.at_ns))
+
+    def _is_checkpoint(self, event: FileEvent) -> bool:
+        """Whether a removed file was one: of an earlier run by its name alone."""
+        if not event.ino:
+            return is_restored(event.path, self.rules)
+        return self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT
+
+    def _removed(self, removal: Removal) -> None:
+        """Files that are removed one right after the other are one removal: a checkpoint may be thousands."""
+        last = self.removals[-1] if self.removals else None
+        if last is not None and last.tid == removal.tid and removal.start_ns - last.end_ns < NEXT_REMOVAL_NS:
+            last.end_ns, last.ns = removal.end_ns, last.ns + removal.ns
+        else:
+            self.removals.append(removal)
 
     def _note(self, key: tuple[int, int, int], event: FileEvent) -> None:
         """Remember what an inode is called now, and whether it was begun anew."""
@@ -272,6 +287,10 @@ class Saves:
 
     def removed(self, start_ns: int, end_ns: int) -> list[Removal]:
         return [removal for removal in self.removals if start_ns < removal.end_ns <= end_ns]
+
+    def removed_ns(self, tid: int, since_ns: int) -> int:
+        """How long a thread has removed them since then."""
+        return sum(one.ns for one in self.removals if one.tid == tid and one.start_ns >= since_ns)
 
     def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:
         """Class and path of the file behind an inode, by its latest event (an unknown one: other)."""

@@ -72,13 +72,31 @@ class FileActivity:
             if not use.ino:
                 known = {(one.dev, one.ino) for one, _, _ in named}
                 saved = [one for one in self._saved_by(tid, since_ns) if one.key[1:] not in known]
-                io = min(use.io_ns, sum(one.write_ns + one.sync_ns + one.meta_ns + one.rename_ns for one in saved))
+                io = min(use.io_ns, sum(one.io_ns for one in saved))
                 gap = min(use.gap_ns, sum(one.gap_ns for one in saved))
                 if saved:
                     named.append((replace(use, io_ns=io, gap_ns=gap), FileClass.CHECKPOINT, saved[-1].path))
                 rest = replace(use, io_ns=use.io_ns - io, gap_ns=use.gap_ns - gap)
                 named.append((rest, like, ""))
-        return _with_saves(named)
+        return _with_saves(self._with_removals(named, tid, since_ns))
+
+    def _with_removals(self, files: ClassedFiles, tid: int, since_ns: int) -> ClassedFiles:
+        """The files of one step, where the removal of checkpoints counts as one. The kernel enters its time for what
+        the thread wrote last: the save, a log, or a file that has no name."""
+        left = self.saves.removed_ns(tid, since_ns)
+        if not left:
+            return files
+        known = {save.key[1:]: save.io_ns for save in self._saved_by(tid, since_ns)}
+        saved = (use for use, of, _ in files if of == FileClass.CHECKPOINT)
+        left -= sum(max(0, use.io_ns - known.get((use.dev, use.ino), 0)) for use in saved)
+        out = []
+        for use, of, path in files:
+            moved = min(use.io_ns, max(0, left)) if of != FileClass.CHECKPOINT else 0
+            left -= moved
+            if moved:
+                out.append((StepFile(0, 0, moved, 0, 0), FileClass.CHECKPOINT, ""))
+            out.append((replace(use, io_ns=use.io_ns - moved), of, path))
+        return out
 
     def _saved_by(self, tid: int, since_ns: int) -> list[Save]:
         """The checkpoints that a thread has open or has closed since; the latest come last."""
