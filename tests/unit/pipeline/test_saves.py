@@ -42,6 +42,38 @@ def ended(driver: Driver) -> Rank:
     return rank
 
 
+@pytest.mark.parametrize(
+    ("inner", "cause"),
+    [
+        (("save_checkpoint (lightning/trainer.py:1380)", "_save (torch/serialization.py:900)"), "checkpoint"),
+        (("async_save (torch/state_dict_saver.py:300)", "_copy (torch/_state_dict_utils.py:500)"), "checkpoint"),
+        (("sync_weights (train.py:30)", "get_model_state_dict (torch/state_dict.py:900)"), "cpu_bound"),
+        (("gather (train.py:30)", "TypedStorage.__reduce__ (torch/storage.py:1)", "save (torch/serialization.py:9)"),
+         "cpu_bound"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("region", [Region.STEP, Region.NO_GRAD])
+def test_a_save_that_writes_no_file_here_is_known_by_its_stacks(
+    inner: tuple[str, ...], cause: str, region: Region
+) -> None:
+    """It goes to an object store, or to a process that writes it while the steps go on."""
+    driver = trained()
+    frames = ("<module> (train.py:99)", "main (train.py:9)", *inner)
+    driver.spend(0.4, Leaf.CPU, region)
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
+    driver.spend(0.4, Leaf.CPU, region)
+    driver.spend(2.0, Leaf.LOCK)
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, (*frames, "wait (python3.11/threading.py:331)")))
+    driver.train(20)
+    rank = ended(driver)
+    lost = {"checkpoint": 2.8} if cause == "checkpoint" else {"cpu_bound": 0.8, "unknown": 2.0}
+    assert rank.lost == pytest.approx(lost, abs=0.02)
+    assert rank.counters.phase_seconds["evaluation"] == 0.0
+    if cause == "checkpoint":
+        assert "which writes no file here" in rank.stalls[0].summary
+        assert rank.stalls[0].python_stack is not None
+
+
 @pytest.mark.parametrize("frames", [SAVES, ()], ids=["by its stack", "by its payload"])
 def test_serialising_before_the_file_is_opened_is_part_of_the_save(frames: tuple[str, ...]) -> None:
     driver = trained()

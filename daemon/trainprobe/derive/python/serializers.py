@@ -12,7 +12,8 @@ from trainprobe.derive.python.frameworks import library
 _FILES = ("serialization.py", "_state_dict_stager.py", "state_dict_saver.py", "pickle.py")
 """Of torch, of flax, of the standard library. The second one copies what torch.distributed.checkpoint.async_save hands
 to its thread."""
-_PACKAGES = frozenset({"safetensors", "orbax", "h5py", "tensorstore", "cloudpickle", "dill"})
+_PICKLERS = frozenset({"cloudpickle", "dill"})
+_PACKAGES = _PICKLERS | {"safetensors", "orbax", "h5py", "tensorstore"}
 _PICTURES = frozenset({"PIL", "matplotlib", "imageio", "plotly", "skimage", "cv2"})
 """What calls them saves a picture, whatever it is called."""
 _OTHERS = frozenset({"numpy", "scipy", "pandas", "json", "yaml", "torchvision", "torchaudio", "soundfile", "nibabel",
@@ -40,6 +41,19 @@ def shown_by(stack: Sequence[str]) -> bool:
     something else, by its name or by a library for pictures, shows none, nor does a serialiser that loads."""
     other = any(library(frame)[0] in _PICTURES or _loads(frame) for frame in stack)
     return not other and any(map(_saves, stack))
+
+
+def saved_by(stack: Sequence[str]) -> bool:
+    """The same by what writes a save alone, to wherever it goes: states are also read, and objects pickled, to be sent
+    to other processes."""
+    pickled = any("__reduce" in frame for frame in stack)
+    return not pickled and shown_by(stack) and any(_saves(frame) and not _hands_over(frame) for frame in stack)
+
+
+def _hands_over(frame: str) -> bool:
+    package, file = library(frame)
+    pickles = package in _PICKLERS or file == "pickle.py"
+    return pickles or _STATE.match("_".join(_words(frame))) is not None
 
 
 @lru_cache(maxsize=1024)

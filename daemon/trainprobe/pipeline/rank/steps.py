@@ -18,7 +18,7 @@ from trainprobe.derive.files.save_spans import (
     spans_of,
 )
 from trainprobe.derive.python import evaluators
-from trainprobe.derive.python.serializers import shown_by
+from trainprobe.derive.python.serializers import saved_by, shown_by
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
@@ -360,7 +360,8 @@ def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
             return [of_worker]
     taken = late.stacks
     if main is not None and main.cause == Cause.CHECKPOINT:
-        taken = [one for one in taken if _saves_at(rank, one.at_ns)]  # when it was late, the save may have been over
+        # when it was late, the save may have been over
+        taken = [one for one in taken if _saves_at(rank, one.at_ns) or saved_by(one.frames)]
     elif main is not None and main.cause is not None and SPECS[main.cause].in_line:
         taken = [one for one in taken if not _of_save(rank, one, Cause.CHECKPOINT in judgement.shares)]
         if Cause.EVALUATION in judgement.phases:
