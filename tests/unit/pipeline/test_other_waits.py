@@ -250,6 +250,30 @@ def test_a_trackers_answer_within_an_evaluation_is_none_of_it(leaf: Leaf, cause:
     assert [phase.step for phase in rank.phases if phase.phase == "evaluation"] == [40]
 
 
+@pytest.mark.parametrize("looked", [True, False])
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_the_line_of_a_trackers_answer_is_not_that_of_what_was_computed_before(evaluates: bool, looked: bool) -> None:
+    """Of an evaluation's metrics, or of work of the training's own. ``looked``: also while it waits."""
+    driver, pipeline = started()
+    for _ in range(20 * evaluates):
+        driver.fetch(0.002)
+        driver.spend(0.02, region=Region.NO_GRAD)
+    line = "evaluate (train.py:30)" if evaluates else "search (train.py:30)"
+    for seconds, leaf, inner in (
+        (0.5, Leaf.CPU, (line, "rouge (train.py:50)")),
+        (1.3, Leaf.SOCKET, ("log (train.py:60)",)),
+    ):
+        driver.spend(seconds, leaf)
+        if looked or leaf == Leaf.CPU:
+            frames = ("<module> (train.py:99)", "main (train.py:9)", *inner)
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=leaf == Leaf.CPU))
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.verdict.cause == "network"
+    assert ("log (train.py:60)" in rank.verdict.summary) == looked
+    assert "rouge" not in rank.verdict.summary
+
+
 @pytest.mark.parametrize(("each", "told"), [(0.035, True), (0.005, False)])
 def test_short_bursts_of_lines_are_told_where_they_add_up(each: float, told: bool) -> None:
     """Below a stall's limit, in one of 40 steps: 1.7 % of the run, or 0.2 %."""

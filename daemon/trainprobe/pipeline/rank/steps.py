@@ -368,9 +368,16 @@ def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
             taken = [one for one in taken if not evaluators.in_batch(one.frames)]
         if SPECS[main.cause].computes and any(not SPECS[cause].computes for cause in judgement.shares):
             taken = [one for one in taken if one.running]  # else it shows the other cause's wait
+        elif main.cause is Cause.NETWORK and _computes_too(judgement):
+            taken = [one for one in taken if not one.running]
     if main is not None and main.cause in (Cause.UNKNOWN, Cause.LOCK_WAIT):
         taken = [one for one in taken if not one.running]  # by then the wait was over
     return [one.frames for one in taken]
+
+
+def _computes_too(judgement: Judgement) -> bool:
+    """Whether a step has a phase beside what it lost, or another cause that computes."""
+    return bool(judgement.phases) or any(SPECS[cause].computes for cause in judgement.shares)
 
 
 def _of_save(rank: RankState, stack: StackSeen, saved: bool) -> bool:
