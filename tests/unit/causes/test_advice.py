@@ -34,6 +34,18 @@ def test_what_recurs_gets_the_interval_at_which_it_takes_one_per_cent() -> None:
         assert f"{verb} every 410 steps instead of every 30: 1 % of the run, not 12.0 %" in advice(cause, RECURRING)
 
 
+@pytest.mark.parametrize(
+    ("framework", "share", "rarer"),
+    [("stable_baselines3", 0.62, False), ("gymnasium", 0.62, False), ("gymnasium", 0.05, True), (None, 0.62, True)],
+)
+def test_what_collects_the_batches_is_not_to_be_done_rarer(framework: str | None, share: float, rarer: bool) -> None:
+    """Environments that step in the training thread take most of a run with rollouts."""
+    line = Where("step (env.py:30)", 9, 9)
+    told = advice(Cause.CPU_BOUND, AdviceInput(share=share, each=0.6, every=16, framework=framework, where=line))
+    assert any("instead of every 16" in one or "less often" in one for one in told) == rarer
+    assert any("let several environments run at once" in one and "step (env.py:30)" in one for one in told) != rarer
+
+
 def test_logging_in_every_step_is_thinned_by_its_share() -> None:
     (first, *_) = advice(Cause.LOGGING, AdviceInput(share=0.23, apart=1, writes_per_step=3.0))
     assert first == "log every 30 steps instead of every step (3.0 writes per step): 1 % of the run, not 23.0 %"

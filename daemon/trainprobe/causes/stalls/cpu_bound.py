@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainprobe.advise.intervals import ROLLOUTS
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
@@ -27,6 +28,8 @@ LOOKS = template("cpu_bound.looks", "Python stacks taken")
 _OF_WORK = 0.5
 """Of the run: what takes more is what the training works with (environments that it steps). It comes no more rarely."""
 SECONDS = template("cpu_bound.seconds", "training thread on the CPU beyond an ordinary step")
+_ROLLOUTS = 0.1
+"""Of the run: with less it may as well be for something else."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -62,6 +65,11 @@ VECTORISE_IT = template(
     "cpu_bound.advice.vectorise_it",
     "vectorise {what}, or do it less often: another process would not have a CPU for it either",
 )
+MORE_AT_ONCE = template(
+    "cpu_bound.advice.more_at_once",
+    "let several environments run at once, in processes of their own, or vectorise {what}: the training trains on what "
+    "they give",
+)
 IT = template("cpu_bound.advice.it", "what the training thread computes on one core")
 COLLECTOR = template(
     "cpu_bound.advice.collector",
@@ -78,6 +86,9 @@ DO_RARER = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
+    """Where the loop collects what it trains on, most of what it computes beside its steps is for that."""
+    if f.framework in ROLLOUTS and f.share > _ROLLOUTS and not f.crowded:
+        return [MORE_AT_ONCE(what=f.line or IT())]
     lighter = VECTORISE_IT if f.crowded else MOVE_IT
     move = CALL_LESS(what=f.line) if f.in_library else lighter(what=f.line or IT())
     unseen = [] if f.where is not None else [COLLECTOR() if f.saw(LOOKS) else NO_STACK()]
