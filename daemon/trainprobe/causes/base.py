@@ -148,6 +148,7 @@ class Window:
     fetch_bytes: float | None = None  # in shared memory, mean; None: not told, or none is there
     restored: str = ""  # a checkpoint of the run that the driver was found reading in it; "": none was
     replicas: bool = False  # the model runs in threads of the driver's process, which the driver waits for
+    others_late_ns: int = 0  # of the window, another rank was late for a reason of its own
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 
 

@@ -103,3 +103,21 @@ class RunProcesses:
     pids: set[int] = field(default_factory=set)  # the drivers, and their live children
     ranks: int = 0  # on this host
     threads: int = 0  # of them all, that compute
+    held_up: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    """By rank's process: from when to when it was late last, for another reason than a late rank; None: it still is."""
+
+    def hold_up(self, pid: int, start_ns: int, end_ns: int | None) -> None:
+        """A rank's step is late, or it evaluates."""
+        self.held_up[pid] = start_ns, end_ns
+
+    def go_on(self, pid: int, at_ns: int) -> None:
+        """The step has ended."""
+        start_ns, end_ns = self.held_up.get(pid, (at_ns, at_ns))
+        if end_ns is None:
+            self.held_up[pid] = start_ns, at_ns
+
+    def others_late_ns(self, pid: int, start_ns: int, end_ns: int) -> int:
+        """How much of an interval the one of the other ranks was late that was so for most of it."""
+        spans = [span for other, span in self.held_up.items() if other != pid]
+        ends = [(max(begun, start_ns), end_ns if ended is None else min(ended, end_ns)) for begun, ended in spans]
+        return max((max(0, end - begin) for begin, end in ends), default=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import RankSeen
+from trainprobe.model.event import FileEventKind, RankSeen, StepFile
 from trainprobe.model.frame import Frame
 from trainprobe.model.sample import ProcessSample
 from trainprobe.pipeline import Pipeline
@@ -148,6 +150,43 @@ def test_the_rank_that_is_waited_for_is_named_with_its_cause() -> None:
         assert "rank 1 was late by cpu_bound" in stall.summary
     culprit = next(rank for rank in ranks if rank.pid == 1001)
     assert [stall.cause for stall in culprit.stalls] == ["cpu_bound"] * 2
+
+
+@pytest.mark.parametrize("seconds", [4.0, 40.0])
+@pytest.mark.parametrize("does", ["saves", "evaluates", "works on its GPU"])
+def test_a_wait_for_the_gpu_while_another_rank_is_late_is_for_that_rank(does: str, seconds: float) -> None:
+    """NCCL's kernel waits on the GPU, and the training for it. Where both have more to do there, nobody is late."""
+    first, second, pipeline = two_ranks()
+    leaf = {"saves": Leaf.FILE_WRITE, "evaluates": Leaf.CPU}.get(does, Leaf.GPU)
+    region = Region.NO_GRAD if does == "evaluates" else Region.STEP
+    opened = second.now
+    if does == "saves":
+        second.file(FileEventKind.OPENED, "/run/step-40.pt", opened=opened)
+    for _ in range(int(2 * seconds)):
+        first.spend(0.5, Leaf.GPU)
+        second.spend(0.5, leaf, region)
+        second.fetches += does == "evaluates"
+        if does == "saves":
+            second.files[1, 7] = StepFile(1, 7, second.now - opened, 0, second.now - opened)
+        threads = (first.sample(Leaf.GPU), replace(second.sample(leaf), region=region))
+        pipeline.step(Frame(moment(first.now), tuple(second.events), threads=threads))
+        second.events.clear()
+    if does == "saves":
+        spent = second.now - opened
+        second.file(FileEventKind.CLOSED, "/run/step-40.pt", opened=opened, size=spent, write=spent)
+    first.train(30)
+    second.train(30)
+    events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+    pipeline.step(Frame(moment(first.now), tuple(events)))
+    waiting, late = sorted(pipeline.report(moment(first.now)).runs[0].ranks, key=lambda rank: rank.pid)
+    adds_up(waiting)
+    if does == "works on its GPU":
+        hung = {"unknown": pytest.approx(seconds, abs=0.1)} if seconds > 30 else {}
+        assert (waiting.lost, late.lost) == (hung, hung)
+        return
+    assert waiting.lost == {"collective_wait": pytest.approx(seconds, abs=0.1)}
+    assert waiting.stalls[0].summary.endswith(f"rank 1 was late by {'checkpoint' if does == 'saves' else 'evaluation'}")
+    assert late.lost == ({"checkpoint": pytest.approx(seconds, abs=0.1)} if does == "saves" else {})
 
 
 def test_a_rank_that_evaluates_alone_is_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, at_most, claimed, seconds, take_items
 from trainprobe.causes.heavier_batch import work_of_threads
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
@@ -17,6 +17,8 @@ LAST_RANK = template("collective_wait.last_rank", "of it mostly for rank {rank}"
 WAITS = template("collective_wait.waits", "training thread waits for other ranks")
 WAITED = template("collective_wait.waited", "training thread waited for other ranks")
 MEANWHILE = template("collective_wait.meanwhile", "rank {rank} meanwhile lost to {cause}")
+_COVER = 0.8
+"""Of a wait for the GPU: it is for a rank that was late for so much of it."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -36,6 +38,15 @@ def claim(window: Window, left: Items) -> Claim | None:
         [WAITS()],
         evidence,
     )
+
+
+def claim_gpu(window: Window, left: Items) -> Claim | None:
+    """State `gpu_wait` while another rank is late: its GPU waits in NCCL's kernel, and the training for its GPU."""
+    waits = take_items(left, states=[State.GPU_WAIT])
+    late = window.others_late_ns if window.context.ranks else 0
+    if not waits or late < _COVER * sum(waits.values()):
+        return None
+    return claimed(window, Cause.COLLECTIVE_WAIT, at_most(waits, late), SUMMARY, [WAITS()], WAITED)
 
 
 FASTER_RANK = template(
@@ -61,7 +72,7 @@ SPEC = CauseSpec(
     title="waiting for other ranks",
     colours=("#0e7490", "#67e8f9"),
     group=groups.RANKS,
-    rules=(OrderedRule(claim, stall=200, ordinary=110),),
+    rules=(OrderedRule(claim, stall=200, ordinary=110), OrderedRule(claim_gpu, stall=225)),
     advice=_advice,
     gpu_works=True,
 )

@@ -50,6 +50,7 @@ def end_step(rank: RankState, row: MarkRow) -> None:
         ledger.inline = 2 * (row.inline_fetches - (before.inline_fetches if before else 0)) > fetched
     ledger.fetched = fetched > 0 and not ledger.inline
     rank.phases.live = None
+    rank.surroundings.company.go_on(rank.seen.pid, row.at_ns)
     interval = rank.close_interval(row.cells, row.pool, ledger.take_files(row))
     progress.boundary = row
     if before is None:
@@ -139,6 +140,7 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
             rank.phases.evaluations.append(evaluation.made_of(claim.taken))
         sure = not evaluates or evaluation.is_sure(claim, window)
         begin_ns, steps_before = int(row.at_ns - claim.ns), progress.clock.count - 1
+        rank.surroundings.company.hold_up(rank.seen.pid, begin_ns, row.at_ns)
         rank.phases.add(Phase(claim.cause.value), begin_ns, row.at_ns, steps_before, sure=sure)
     if Cause.EVALUATION in judgement.phases:
         _note_evaluators(rank)
@@ -225,6 +227,8 @@ def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *,
         begin_ns = end_ns - step.ns
         end_ns = int(begin_ns + stall_ns)
     entry = rank.stalls.close(judgement, begin_ns, end_ns, index, _stacks(rank, judgement), _reach(rank, judgement))
+    if _is_own_reason(judgement):
+        rank.surroundings.company.hold_up(rank.seen.pid, begin_ns, end_ns)
     if late and entry is not None and entry.cause == Cause.CPU_THROTTLED:
         rank.progress.throttled_step = index
     if entry is not None and stall_ns >= rank.policy.freeze_ns and entry.steps == 1:
@@ -291,6 +295,8 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
         judgement = judgement.of([cause for cause in judgement.shares if not SPECS[cause].thread_state_only])
     main = judgement.main
     rank.phases.live = next(((Phase(c.value), ns) for c, ns in judgement.phases.items()), None)
+    if _is_own_reason(judgement):
+        rank.surroundings.company.hold_up(rank.seen.pid, int(boundary.at_ns + base), None)
     if main is None or main.cause is None or judgement.stall_ns < _least_ns(rank, main):
         stalls.open = None
         return
@@ -299,6 +305,13 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
         return
     entry = StallEntry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, _stacks(rank, judgement))
     stalls.begin(entry, _reach(rank, judgement))
+
+
+def _is_own_reason(judgement: Judgement) -> bool:
+    """Whether a rank is late for a reason of its own that is known: others may wait for it."""
+    spent = judgement.shares | judgement.phases
+    most = max(spent, key=lambda cause: spent[cause], default=None)
+    return most is not None and most not in (Cause.COLLECTIVE_WAIT, Cause.UNKNOWN)
 
 
 def _leave_out_teardown(rank: RankState, delta: list[int]) -> int:

@@ -107,6 +107,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         servers=rank.open.servers,
         fetch_bytes=rank.memory.batch_bytes.mean,
         restored=rank.files.restored_in(start, end),
+        others_late_ns=around.company.others_late_ns(rank.seen.pid, start, end),
     )
 
 
@@ -166,6 +167,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         files=WHOLE_RUN,
         slow_files=rank.files.slow.slowest(SLOWEST),
         restored="",
+        others_late_ns=0,
         deaths=WHOLE_RUN,
         unsent=WHOLE_RUN,
         threads=WHOLE_RUN,
