@@ -529,6 +529,28 @@ def test_one_stack_between_two_forward_passes_does_not_hide_an_evaluation(first:
     assert sum(map(bool, asked)) == (1 if first else 2), "a second one is asked for where the first shows none"
 
 
+@pytest.mark.parametrize("leaf", [Leaf.CPU, Leaf.LOCK])
+@pytest.mark.parametrize(("frame", "stacks"), [("evaluate (train.py:30)", 2), ("search (train.py:30)", 1)])
+def test_an_evaluation_with_gradients_on_is_known_before_it_is_long(frame: str, stacks: int, leaf: Leaf) -> None:
+    """JAX and Keras switch none off, and wait for their threads. Its one stack would be no evidence."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline, asked = played(driver), 0
+    for _ in range(15):
+        driver.spend(0.2, leaf)
+        played(driver, pipeline, threads=(driver.sample(leaf),))
+        if pipeline.wants().stacks:
+            asked += 1
+            frames = ("<module> (train.py:9)", frame, "_value (jax/array.py:600)")
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=leaf == Leaf.CPU))
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert asked == stacks
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(3.0 * (stacks - 1), abs=0.05)
+    assert sum(rank.lost.values()) == pytest.approx(3.0 * (2 - stacks), abs=0.05)
+
+
 @pytest.mark.parametrize(
     ("caller", "hog", "cause"),
     [

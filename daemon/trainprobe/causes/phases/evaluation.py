@@ -30,7 +30,7 @@ NO_GRAD_SECONDS = template("evaluation.no_grad_seconds", "seconds with gradients
 _QUIET = 0.5
 """Of a usual evaluation: with gradients off for less there was none."""
 _ALIKE, _METRICS = 2.0, 0.25
-_ENOUGH = 2
+ENOUGH = 2
 """Stacks that are all in functions named like an evaluation."""
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
@@ -59,7 +59,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     stacks = _stacks(window)
     shows = [one for one in stacks if is_evaluation(one, window.evaluators, window.loop)]
     own = _without_other_work(window, taken, stacks)
-    named = len(stacks) >= _ENOUGH and all(
+    named = len(stacks) >= ENOUGH and all(
         is_named(one, window.loop) for one in stacks
     )  # rewards, k-nearest neighbours: with gradients on
     shown = named or (bool(shows) and quiet > _part(stacks, shows) * sum(own.values()))

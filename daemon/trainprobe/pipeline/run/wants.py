@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainprobe.causes import groups
+from trainprobe.causes.phases.evaluation import ENOUGH
 from trainprobe.causes.registry import SPECS, explained_by_worker
-from trainprobe.derive.python.evaluators import is_evaluation
+from trainprobe.derive.python.evaluators import is_evaluation, is_named
 from trainprobe.derive.python.stacks import is_idle
 from trainprobe.derive.steps.ledger import by_state
 from trainprobe.derive.steps.stability import MOST_NS
@@ -102,7 +103,8 @@ def _waiting(rank: RankState) -> int:
 
 def _undecided(rank: RankState, now_ns: int) -> bool:
     """Whether gradients are off and its few stacks show no evaluation: between its forward passes they show none. Or
-    whether they show nothing else, and the run's first evaluation seems to be over: whose is what follows?"""
+    whether gradients are on (JAX has no others) and one more stack of an evaluation would be enough. Or whether they
+    show nothing else, and the run's first evaluation seems to be over: whose is what follows?"""
     sample, stacks = rank.open.sample, rank.open.late.stacks
     if sample is None or not 0 < len(stacks) < UNDECIDED or now_ns - stacks[-1].at_ns < UNDECIDED_EVERY_NS:
         return False
@@ -110,6 +112,8 @@ def _undecided(rank: RankState, now_ns: int) -> bool:
     evaluates = [is_evaluation(one.frames, evaluators, loop) for one in stacks]
     if sample.region == Region.NO_GRAD:
         return not any(evaluates)
+    if len(stacks) < ENOUGH and sample.region == Region.STEP and all(is_named(one.frames, loop) for one in stacks):
+        return True
     first = rank.phases.usual_outside_ns() is None and sample.region == Region.STEP and sample.leaf == Leaf.CPU
     return first and all(evaluates) and _quiet_ns(rank, sample) >= UNDECIDED_EVERY_NS
 
