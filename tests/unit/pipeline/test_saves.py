@@ -135,6 +135,26 @@ def test_forward_passes_before_a_save_are_an_evaluation() -> None:
     assert rank.lost == pytest.approx({"checkpoint": 0.2}, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("first", "saved"), [("save_checkpoint (train.py:40)", 4.6), ("look (train.py:30)", 0.6), ("", 0.6)]
+)
+def test_a_full_state_that_is_put_together_without_gradients_is_its_saves(first: str, saved: float) -> None:
+    """Of a sharded model: by all the stacks that were taken before the file is opened."""
+    driver = trained()
+    for frame in (first, "save_checkpoint (train.py:40)") if first else ():
+        driver.spend(2.0, Leaf.CPU, Region.NO_GRAD)
+        frames = ("<module> (train.py:99)", "main (train.py:9)", frame, "full_tensor (torch/_state_dict_utils.py:200)")
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
+    driver.spend(0.0 if first else 4.0, Leaf.CPU, Region.NO_GRAD)
+    driver.write("/run/a.pth", SIZE, 0.6)
+    driver.train(20)
+    rank = ended(driver)
+    assert rank.lost["checkpoint"] == pytest.approx(saved, abs=0.05)
+    assert rank.counters.phase_seconds["evaluation"] + rank.lost.get("cpu_bound", 0.0) == pytest.approx(
+        4.6 - saved, abs=0.05
+    )
+
+
 @pytest.mark.parametrize("shown", [False, True])
 @pytest.mark.parametrize(("second", "saved"), [("/run/last.ckpt", 0.7), ("/other/last.ckpt", 0.4)])
 def test_files_that_are_made_in_memory_behind_an_evaluation_are_no_part_of_it(

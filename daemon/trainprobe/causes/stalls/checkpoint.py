@@ -198,10 +198,18 @@ def _serialized(
 
 
 def _computes(window: Window, left: Items) -> bool:
-    """Whether the driver computes for other reasons before its save: it evaluates, or gradients are off."""
+    """Whether the driver computes for other reasons before its save: it evaluates, or gradients are off, and not all
+    stacks show the save: full states of sharded models are put together without gradients."""
     spent = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.STEP])
     quiet = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=[Region.NO_GRAD])
-    return evaluates(window) or sum(quiet.values()) > sum(spent.values())
+    return evaluates(window) or (sum(quiet.values()) > sum(spent.values()) and not _is_shown_before(window))
+
+
+def _is_shown_before(window: Window) -> bool:
+    """Whether all stacks before the first file of the driver's save is opened show it."""
+    first = min((s.start_ns for s in window.saves if s.tid == window.driver_tid), default=0)
+    before = [seen.frames for seen in window.late.stacks if seen.frames and seen.at_ns < first]
+    return bool(before) and all(map(shown_by, before))
 
 
 def _between_calls_ns(window: Window, own: Sequence[SaveSpan], called: float) -> float:
