@@ -7,7 +7,7 @@ from trainprobe.causes.advice import AdviceInput
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import OTHER_WORK
-from trainprobe.derive.python.compilers import in_compiler
+from trainprobe.derive.python.compilers import in_compiler, is_torch
 from trainprobe.derive.workers import in_rows
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Region
@@ -21,6 +21,9 @@ COMPILES = template("recompile.compiles", "training thread compiles in {where}")
 RAN = template("recompile.ran", "compiler processes ran")
 COUNT = template("recompile.count", "compiler processes")
 STACKS = template("recompile.stacks", "Python stacks of the training thread that show a compiler")
+STACKS_OF_OTHERS = template(
+    "recompile.stacks_of_others", "Python stacks of the training thread that show JAX, TensorFlow or Triton compile"
+)
 
 
 SEVERAL, APART_NS = 3, NS
@@ -46,7 +49,8 @@ def claim(window: Window, left: Items) -> Claim | None:
         evidence.append(Evidence.of(RAN(), seconds(window.compile_ns), "s", window.driver_pid))
         evidence.append(Evidence.of(COUNT(), len(ran), "", window.driver_pid, cache))
     if compiling:
-        evidence.append(Evidence.of(STACKS(), len(compiling), "", window.driver_pid))
+        shown = STACKS if all(map(is_torch, compiling)) else STACKS_OF_OTHERS
+        evidence.append(Evidence.of(shown(), len(compiling), "", window.driver_pid))
     chain = WAITS() if by_process else COMPILES(where=compiling[-1][-1])
     return Claim(Cause.RECOMPILE, taken, SUMMARY(seconds=seconds(sum(taken.values()))), [chain], evidence)
 
@@ -69,6 +73,10 @@ SHAPES = template(
     "TORCH_LOGS=recompiles names what changed{every}: pad batches to a few shapes, drop the last incomplete one "
     "(drop_last=True), or torch.compile(…, dynamic=True) and torch._dynamo.mark_dynamic",
 )
+FEWER_SHAPES = template(
+    "recompile.advice.fewer_shapes",
+    "each new shape is compiled, or tuned{every}: pad batches to a few shapes, drop the last incomplete one",
+)
 EVERY = template("recompile.advice.every", " (it came {every:every step|every # steps})")
 CACHE = template(
     "recompile.advice.cache",
@@ -77,7 +85,10 @@ CACHE = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    return [SHAPES(every=EVERY(every=f.every) if f.every else None), *([CACHE()] if f.saw(RAN) else [])]
+    every = EVERY(every=f.every) if f.every else None
+    if f.saw(STACKS_OF_OTHERS):
+        return [FEWER_SHAPES(every=every)]
+    return [SHAPES(every=every), *([CACHE()] if f.saw(RAN) else [])]
 
 
 SPEC = CauseSpec(

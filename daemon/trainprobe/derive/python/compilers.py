@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainprobe.derive.python.frameworks import library
+
 PROGRAMS = frozenset(
     {"gcc", "g++", "cc1", "cc1plus", "c++", "clang", "clang++", "nvcc", "ptxas", "cicc", "ninja", "as", "ld",
      "collect2", "cmake"}
@@ -14,15 +16,31 @@ _FILES = frozenset({"convert_frame.py", "symbolic_convert.py", "codecache.py", "
 _FUNCTIONS = frozenset(
     {
         "compile_fx_inner", "fx_codegen_and_compile", "_compile_fx_inner", "bw_compiler",  # torch._inductor
+        "benchmark_all_configs", "autotune_to_one_config",  # … which tunes the kernels of a new shape
         "backend_compile", "backend_compile_and_load", "compile_or_get_cached",  # jax._src.compiler
+        "trace_to_jaxpr_dynamic", "lower_jaxpr_to_module",  # jax._src, before it
+        "func_graph_from_py_func",  # tensorflow: tf.function traces again
     }
 )  # fmt: skip
+_TRITON = frozenset({"autotuner.py", "compiler.py", "testing.py"})
+"""Of triton: while it compiles, or tunes a kernel. Its jit.py is on the stack at each launch."""
+_OTHERS = frozenset({"jax", "tensorflow", "triton"})
 _SOURCES = (".cpp", ".cc", ".c", ".cu", ".ptx")
 
 
 def in_compiler(frames: Sequence[str]) -> bool:
     """Whether a stack, frames as "name (file:line)", is inside of a compiler."""
-    return any(_name(frame) in _FUNCTIONS or _file(frame) in _FILES for frame in frames)
+    return any(map(_compiles, frames))
+
+
+def is_torch(frames: Sequence[str]) -> bool:
+    """Whether it is torch's compiler, of all that are on such a stack."""
+    return not any(_compiles(frame) and library(frame)[0] in _OTHERS for frame in frames)
+
+
+def _compiles(frame: str) -> bool:
+    package, file = library(frame)
+    return _name(frame) in _FUNCTIONS or file in _FILES or (package == "triton" and file in _TRITON)
 
 
 def folder_of(command: Sequence[str]) -> str:
@@ -32,8 +50,4 @@ def folder_of(command: Sequence[str]) -> str:
 
 
 def _name(frame: str) -> str:
-    return frame.partition(" (")[0]
-
-
-def _file(frame: str) -> str:
-    return frame.partition(" (")[2].rpartition(":")[0].rpartition("/")[2]
+    return frame.partition(" (")[0].rpartition(".")[2]

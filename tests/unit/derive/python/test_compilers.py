@@ -78,6 +78,11 @@ def test_what_a_compiler_writes_is_no_save(comm: str, saves: int) -> None:
     [
         ("compile_inner (torch/_dynamo/convert_frame.py:700)", "recompile"),
         ("backend_compile (compiler.py:320)", "recompile"),
+        ("backend_compile (jax/compiler.py:320)", "recompile"),
+        ("do_bench (triton/testing.py:100)", "recompile"),
+        ("CachingAutotuner.benchmark_all_configs (torch/triton_heuristics.py:900)", "recompile"),
+        ("func_graph_from_py_func (tensorflow/func_graph.py:1100)", "recompile"),
+        ("JITFunction.run (triton/jit.py:600)", "cpu_bound"),
         ("compile_statistics (report.py:70)", "cpu_bound"),
     ],
 )
@@ -91,6 +96,9 @@ def test_what_compiles_on_the_driver_itself_is_told_by_its_stacks(inner: str, ca
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == cause
     assert stall.seconds == pytest.approx(1.5, abs=0.1)
+    if cause == "recompile":
+        others = any(name in inner for name in ("(jax", "(triton", "(tensorflow"))
+        assert ("TORCH_LOGS" in stall.advice[0]) != others
 
 
 def test_compiled_code_that_runs_is_no_compiling() -> None:
