@@ -80,3 +80,29 @@ def test_data_that_torch_loads_is_data(frames: tuple[str, ...], region: Region) 
     rank = read("/data/chunk-3.pt", 9, frames, region)
     assert rank.lost == pytest.approx({"checkpoint": 0.5, "data_storage": 1.6}, abs=0.05)
     assert [file.path for file in rank.slow_files] == ["/data/chunk-3.pt"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "lost"),
+    [
+        (("log_artifact (train.py:40)", "md5_file_b64 (wandb/hashutil.py:50)"), {"checkpoint": 2.1}),
+        (("checksum (train.py:40)",), {"checkpoint": 2.1}),
+        (("Data.__init__ (data.py:12)", "read_csv (pandas/readers.py:900)"), {"checkpoint": 0.5, "data_inline": 1.6}),
+    ],
+)
+def test_a_save_that_is_read_again_at_once_is_hashed_or_sent(inner: tuple[str, ...], lost: dict[str, float]) -> None:
+    """From the page cache: no data, which the loader would load beside the step."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.train(40)
+    driver.write(SAVED, 2_000_000_000, 0.5, ino=7)
+    driver.spend(1.6, Leaf.READ_CPU)
+    frames = ("<module> (train.py:99)", "main (train.py:9)", *inner)
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
+    driver.train(40)
+    driver.exit()
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    rank = rank_of(pipeline, driver)
+    assert rank.lost == pytest.approx(lost, abs=0.02)
+    if len(lost) == 1:
+        assert rank.stalls[0].summary == f"reading checkpoint {SAVED} again for 1.60 s, behind its save"

@@ -47,6 +47,7 @@ def ended(driver: Driver) -> Rank:
     [
         (("save_checkpoint (lightning/trainer.py:1380)", "_save (torch/serialization.py:900)"), "checkpoint"),
         (("async_save (torch/state_dict_saver.py:300)", "_copy (torch/_state_dict_utils.py:500)"), "checkpoint"),
+        (("save_inference_model (train.py:30)", "_save (torch/serialization.py:900)"), "checkpoint"),
         (("sync_weights (train.py:30)", "get_model_state_dict (torch/state_dict.py:900)"), "cpu_bound"),
         (("gather (train.py:30)", "TypedStorage.__reduce__ (torch/storage.py:1)", "save (torch/serialization.py:9)"),
          "cpu_bound"),

@@ -9,9 +9,9 @@ from itertools import pairwise
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups, io_limit
 from trainprobe.causes.advice import AdviceInput, rarer
-from trainprobe.causes.base import Claim, Items, Window, at_most, claimed, excess_ns, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import evaluates, user_thread, waits_too
+from trainprobe.causes.waiting import evaluates, user_thread
 from trainprobe.causes.writing import copied_for_thread, held_back, optimized_ns
 from trainprobe.derive.average import median
 from trainprobe.derive.files.save import Save
@@ -23,9 +23,7 @@ from trainprobe.derive.files.save_spans import (
     ahead_ns,
     spans,
 )
-from trainprobe.derive.python.evaluators import is_evaluation, is_named
-from trainprobe.derive.python.serializers import saved_by, shown_by
-from trainprobe.derive.python.stacks import innermost
+from trainprobe.derive.python.serializers import shown_by
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -55,11 +53,6 @@ GOES_ON = template(
     "checkpoint.goes_on", "waiting for {who} of the training, which wrote checkpoint {path} and goes on in {frame}"
 )
 WHO_WROTE = template("checkpoint.who_wrote", "{who} wrote {path}")
-SAVES_IN = template(
-    "checkpoint.saves_in", "saving a checkpoint for {seconds:seconds} in {where}, which writes no file here"
-)
-SAVING_IN = template("checkpoint.saving_in", "training thread in {where}")
-SAVING_SECONDS = template("checkpoint.saving_seconds", "training thread in functions that save, by its Python stacks")
 
 IN_CALLS = template("checkpoint.in_calls", "training thread in the checkpoint's system calls and the gaps between them")
 SERIALIZING = template(
@@ -327,39 +320,6 @@ def claim_saver(window: Window, left: Items) -> Claim | None:
     )
 
 
-def claim_elsewhere(window: Window, left: Items) -> Claim | None:
-    """Computing and copies from the GPU in functions that save, by the stacks, where the driver's process writes no
-    file: the bytes go to an object store, or to a process that writes them later."""
-    return _claim_shown(window, left, running=True)
-
-
-def claim_sent(window: Window, left: Items) -> Claim | None:
-    """Waits in such functions that show nothing else: another thread sends the bytes."""
-    return _claim_shown(window, left, running=False)
-
-
-def _claim_shown(window: Window, left: Items, *, running: bool) -> Claim | None:
-    if any(s.key[0] == window.driver_pid for s in window.saves):
-        return None
-    both = waits_too(window)
-    stacks = [seen.frames for seen in window.late.stacks if seen.frames and (not both or seen.running == running)]
-    saving = [one for one in stacks if saved_by(one) and not is_named(one, window.loop)]
-    if not saving:
-        return None
-    if running:
-        regions = [Region.STEP, Region.NO_GRAD] if len(saving) == len(stacks) else [Region.STEP]
-        stacks = [one for one in stacks if not is_evaluation(one, window.evaluators, window.loop)]
-        taken = take_items(left, states=[State.COMPUTE], leaves=_COMPUTES, regions=regions)
-        taken |= take_items(left, states=[State.GPU_WAIT], regions=regions)
-    else:
-        taken = take_items(left, states=[State.LOCK, State.OTHER, State.SLEEP])
-    taken = take_items(taken, part=len(saving) / len(stacks))
-    where = innermost(saving[-1])
-    if not taken or where is None:
-        return None
-    return claimed(window, Cause.CHECKPOINT, taken, SAVES_IN, [SAVING_IN(where=where)], SAVING_SECONDS, where=where)
-
-
 def _copied(window: Window, left: Items, written: float) -> dict[Item, float]:
     """Waits for the GPU between the calls of the driver's own save, and directly before the first file is opened, for
     as long as copies of its bytes may take: its tensors come from there."""
@@ -452,12 +412,6 @@ SPEC = CauseSpec(
     title="saving a checkpoint",
     colours=("#c2570c", "#ff9f45"),
     group=groups.CHECKPOINT,
-    rules=(
-        OrderedRule(claim, stall=30),
-        OrderedRule(claim_elsewhere, stall=32),
-        OrderedRule(claim_saver, stall=177),
-        OrderedRule(claim_sent, stall=179),
-        OrderedRule(claim_beside, ordinary=15),
-    ),
+    rules=(OrderedRule(claim, stall=30), OrderedRule(claim_saver, stall=177), OrderedRule(claim_beside, ordinary=15)),
     advice=_advice,
 )
