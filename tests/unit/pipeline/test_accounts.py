@@ -317,6 +317,14 @@ def test_a_server_that_each_step_waits_for_is_asked_ahead_where_its_answers_are_
     assert (found.cause, rank.stalls) == ("network", [])
     assert found.advice[0].startswith(first)
     assert rank.verdict.summary.partition("change first: ")[2].startswith(first)
+    assert rank.bound.by == ("unknown" if seconds > 1 else "compute")
+
+
+@pytest.mark.parametrize(("transfer", "by"), [(0.035, "unknown"), (0.01, "compute")])
+def test_who_waits_for_what_ranks_send_in_each_step_is_not_bound_by_computing(transfer: float, by: str) -> None:
+    for rank in ranks_that_wait(transfer, transfer):
+        assert (rank.lost, rank.bound.by) == ({}, by)
+        assert ("waits for other ranks" in rank.bound.why) == (by == "unknown")
 
 
 def test_waits_for_ranks_that_nobody_sees_are_not_claimed() -> None:

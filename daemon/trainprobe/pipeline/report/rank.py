@@ -23,6 +23,11 @@ NO_MARKS = template("steps.no_marks", "{reason}")
 PAUSED = 0.1
 """Of an ordinary step: who sleeps for more of it is not bound by computing."""
 PAUSES = template("bound.pauses", "the training thread sleeps for {share:percent} of a step")
+WAITED = 0.3
+"""The same of who waits for others so much."""
+WAITS = template(
+    "bound.waits", "the training thread waits for other ranks, their data and the network for {share:percent} of a step"
+)
 UNEXPLAINED = template("bound.unexplained", "for {share:percent} of its training time no cause is known")
 BY_RHYTHM = template("steps.by_rhythm", "{reason}; each second's waits are held against the usual ones")
 BY_GPU = template(
@@ -121,6 +126,10 @@ def _bound(rank: RankSnapshot, lost: Losses) -> Bound:
     paused = rank.ordinary.states.get(State.SLEEP, 0.0) / (rank.ordinary.seconds or 1.0)
     if paused >= PAUSED and found.by != "input":
         return Bound.of("unknown", PAUSES(share=paused))
+    waited = sum(rank.ordinary.states.get(state, 0.0) for state in (State.COLLECTIVE, State.NETWORK))
+    waited /= rank.ordinary.seconds or 1.0
+    if waited >= WAITED and found.by == "compute":
+        return Bound.of("unknown", WAITS(share=waited))
     unexplained = lost.total().get(Cause.UNKNOWN, 0.0) / (trained or 1.0)
     if unexplained >= PAUSED and found.by != "input":
         return Bound.of("unknown", UNEXPLAINED(share=unexplained))
