@@ -8,6 +8,7 @@ from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import OTHER_WORK
 from trainprobe.derive.python.compilers import in_compiler, is_torch
+from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.workers import in_rows
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.cells import Region
@@ -43,6 +44,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     by_process = 0 < window.compile_ns >= total / 3 or _in_a_row_ns(window) >= total / 2 > 0
     if not by_process and 2 * len(compiling) <= len(stacks):
         return None
+    evaluating = [one for one in stacks if one not in compiling and is_named(one, window.loop)]
+    if evaluating and not by_process:  # an evaluation goes on once its own graph is compiled
+        taken = take_items(taken, part=len(compiling) / (len(compiling) + len(evaluating)))
     evidence = []
     if window.compile_ns > 0:
         ran, cache = window.compilers, next((one.output for one in window.compilers if one.output), None)

@@ -7,7 +7,7 @@ import pytest
 from tests.builders.driver import Driver, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.derive.python.compilers import folder_of, in_compiler
-from trainprobe.model.cells import Leaf
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEventKind, ProcessEvent, ProcessEventKind, StackSeen
 from trainprobe.model.report import Rank
 
@@ -99,6 +99,22 @@ def test_what_compiles_on_the_driver_itself_is_told_by_its_stacks(inner: str, ca
     if cause == "recompile":
         others = any(name in inner for name in ("(jax", "(triton", "(tensorflow"))
         assert ("TORCH_LOGS" in stall.advice[0]) != others
+
+
+def test_an_evaluation_whose_graph_is_compiled_first_is_its_own_behind_that() -> None:
+    driver = begun()
+    pipeline = played(driver)
+    outer = ("<module> (train.py:9)", "evaluate (train.py:30)", "forward (model.py:9)")
+    for frames in (2 * [(*outer, "_compile (torch/convert_frame.py:1000)")], [outer]):
+        for stack in frames:
+            driver.spend(2.0, Leaf.CPU, Region.NO_GRAD)
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, stack, running=True))
+    for _ in range(4):
+        driver.fetch()
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {"recompile": pytest.approx(4.0, abs=0.1)}
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(2.0, abs=0.1)
 
 
 def test_compiled_code_that_runs_is_no_compiling() -> None:
