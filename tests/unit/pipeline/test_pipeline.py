@@ -419,6 +419,29 @@ def test_forward_passes_without_gradients_are_an_evaluation_whatever_their_funct
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize(("frame", "evaluated"), [("Policy.forward (policy.py:5)", 0.6), ("step (env.py:30)", 0.0)])
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.CPU, "cpu_bound"), (Leaf.CHILD, "unknown")])
+def test_of_a_rollout_whose_environment_takes_most_its_forward_passes_are_not_lost(
+    leaf: Leaf, cause: str, frame: str, evaluated: float
+) -> None:
+    """It steps in the training thread, or in a process. The only stack of a step is in the one or in the other."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    for _ in range(2):
+        driver.spend(0.3, Leaf.CPU, Region.NO_GRAD)
+        frames = ("<module> (ppo.py:9)", "main (ppo.py:90)", frame)
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
+        driver.spend(0.9, leaf)
+        driver.train(30)
+        pipeline = played(driver, pipeline)
+    rank = rank_of(pipeline, driver)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(evaluated, abs=0.03)
+    assert rank.lost[cause] == pytest.approx(1.8 + (0.6 - evaluated) * (leaf == Leaf.CPU), abs=0.03)
+    adds_up(rank)
+
+
 @pytest.mark.parametrize(("quiet", "told"), [(0.2, 1.3), (0.0, 1.6)])
 @pytest.mark.parametrize("known", [2, 5])
 def test_beside_what_a_callback_takes_an_evaluation_has_its_usual_length(known: int, quiet: float, told: float) -> None:

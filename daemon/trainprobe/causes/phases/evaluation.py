@@ -35,6 +35,8 @@ ENOUGH = 2
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 """Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
+_FORWARD = (State.COMPUTE, State.GPU_WAIT)
+"""What forward passes are made of that come between other work: a rollout's, whose environments take most of it."""
 _QUEUE = (Leaf.POLL, Leaf.PIPE_READ)
 _LEAST_NS, _OTHER = NS // 10, 0.2
 """Less beside an evaluation, or a smaller part of it, is its own."""
@@ -43,7 +45,8 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
 
 def claim(window: Window, left: Items) -> Claim | None:
     """All that is made of what evaluations are, when more was fetched than trained on or gradients were off for most of
-    it; only the usual length, where something else took most of it beside an evaluation as usual."""
+    it; only the usual length, where something else took most of it beside an evaluation as usual, and only forward
+    passes without gradients, where stacks show these beside other work."""
     left = without_queue_of_saves(window, left)
     taken = _inside(
         window, take_items(waiting.without_hang(window, left), states=[s for s in State if s not in waiting.OTHER_WORK])
@@ -59,18 +62,22 @@ def claim(window: Window, left: Items) -> Claim | None:
     stacks = _stacks(window)
     shows = [one for one in stacks if is_evaluation(one, window.evaluators, window.loop)]
     own = _without_other_work(window, taken, stacks)
-    named = len(stacks) >= ENOUGH and all(
-        is_named(one, window.loop) for one in stacks
-    )  # rewards, k-nearest neighbours: with gradients on
+    # rewards, k-nearest neighbours: with gradients on
+    named = len(stacks) >= ENOUGH and all(is_named(one, window.loop) for one in stacks)
     shown = named or (bool(shows) and quiet > _part(stacks, shows) * sum(own.values()))
     other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
     by_grad = shown or (not stacks and not other and not drawn and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:
         usual, looked = window.usual_no_grad_ns, bool(stacks) and not shows and quiet > 0.5 * total
-        if other or looked or not 0 < _QUIET * usual <= quiet:
+        if not (other or looked) and 0 < _QUIET * usual <= quiet:
+            taken = _as_usual(window, taken)
+        elif _LEAST_NS <= quiet <= _ALIKE * total * sum(map(in_batch, shows)) / max(1, len(stacks)):
+            taken = {item: ns for item, ns in taken.items() if item[1] == Region.NO_GRAD and item[0] in _FORWARD}
+        else:
             return None
-        taken = _as_usual(window, taken)
         quiet, total = made_of(taken)[0], sum(taken.values())
+        if total <= 0:
+            return None
     else:
         taken = own
         total = sum(taken.values())
