@@ -224,6 +224,34 @@ def test_input_bound_by_workers_that_are_blocked_in_each_batch(leaf: Leaf, cause
     adds_up(rank)
 
 
+@pytest.mark.parametrize(
+    ("blocked", "seconds", "cause"), [(4, 1.5, "data_storage"), (1, 1.5, "worker_hang"), (4, 12.0, "worker_hang")]
+)
+def test_workers_that_all_wait_in_sockets_now_and_then_read_over_the_network(
+    blocked: int, seconds: float, cause: str
+) -> None:
+    """Each reads its next shard. One that does so alone is waited for, and all of them hang where it takes too long."""
+    driver = Driver()
+    driver.begin()
+    for pid in range(2000, 2004):
+        driver.fork(pid)
+    for _ in range(3):
+        for _ in range(30):
+            driver.work(0.02)
+            driver.step()
+        driver.work(blocked * seconds, Leaf.SOCKET)
+        driver.fetch(seconds, Leaf.POLL)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+    driver.train(20)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {cause: pytest.approx(3 * seconds, rel=0.05)}
+    assert ("over the network" in rank.verdict.summary) == (cause == "data_storage")
+    adds_up(rank)
+
+
 def test_a_wait_for_workers_that_are_idle_at_their_pipe_is_lost_without_a_cause() -> None:
     rank = fed_by_a_worker(0.09, (0.12, Leaf.PIPE_READ), (0.01, Leaf.CPU))
     assert rank.verdict.cause == "unknown"

@@ -1,6 +1,7 @@
-"""The driver waits for its workers, and they are blocked, neither in storage nor in their queue, as for every batch.
+"""The driver waits for its workers, and they are blocked, neither in storage nor in their queue, as for every batch, or
+most of them at once in sockets, as for the next shards.
 
-Where they usually are not, a worker hangs (`worker_hang`).
+Else a worker hangs (`worker_hang`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _MOST = 0.5
 """Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
 _USUAL = 0.25
 """Of the workers' time in ordinary steps: then it is how this data is fetched."""
+_AT_ONCE = 0.4
+"""Of the time of all workers: some may be another loader's, and idle."""
 OF_COMMAND = template(
     "data_blocked.of_command",
     "workers wait at a pipe for {command}{where}, in {hits} of {looks:# look|# looks} at them",
@@ -35,10 +38,11 @@ _OVER_NETWORK = frozenset(
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """Of a late step the wait, where workers mostly were blocked in it and are so usually. (One that waits for much
-    longer than a batch takes hangs, also then.)"""
+    """Of a late step the wait, where workers mostly were blocked in it and are so usually, or most at once in sockets.
+    (One that waits for much longer than a batch takes hangs, also then.)"""
     usual = usual_ns(window, *waiting.FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
-    return claim_usual(window, left) if usual and excess_ns(window) < window.policy.hang_ns else None
+    at_once = window.workers > 1 and pool_ns(window, Leaf.SOCKET) >= _AT_ONCE * window.workers * excess_ns(window)
+    return claim_usual(window, left) if (usual or at_once) and excess_ns(window) < window.policy.hang_ns else None
 
 
 def claim_usual(window: Window, left: Items) -> Claim | None:
