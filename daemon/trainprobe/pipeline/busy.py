@@ -111,7 +111,7 @@ class RunProcesses:
         self.held_up[pid] = start_ns, end_ns
 
     def go_on(self, pid: int, at_ns: int) -> None:
-        """The step has ended."""
+        """The step has ended, or the rank, or nothing shows the reason any more."""
         start_ns, end_ns = self.held_up.get(pid, (at_ns, at_ns))
         if end_ns is None:
             self.held_up[pid] = start_ns, at_ns

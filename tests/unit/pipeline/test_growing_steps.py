@@ -189,6 +189,26 @@ def test_a_wait_for_the_gpu_while_another_rank_is_late_is_for_that_rank(does: st
     assert late.lost == ({"checkpoint": pytest.approx(seconds, abs=0.1)} if does == "saves" else {})
 
 
+@pytest.mark.parametrize("exits", [True, False])
+def test_nobody_waits_for_a_rank_that_has_ended(exits: bool) -> None:
+    """It was killed while it saved; what hangs on its GPU behind that has no known cause."""
+    first, second, pipeline = two_ranks()
+    second.file(FileEventKind.OPENED, "/run/step-40.pt", opened=second.now)
+    for look in range(100):
+        first.spend(0.5, Leaf.GPU)
+        threads = [first.sample(Leaf.GPU)]
+        if look < 4 or not exits:
+            second.spend(0.5, Leaf.FILE_WRITE)
+            second.files[1, 7] = StepFile(1, 7, second.now, 0, second.now)
+            threads.append(second.sample(Leaf.FILE_WRITE))
+        elif look == 4:
+            second.exit(code=None, signal=9, shutdown=0.0)
+        pipeline.step(Frame(moment(first.now), tuple(second.events), threads=tuple(threads)))
+        second.events.clear()
+    waiting = next(rank for rank in pipeline.report(moment(first.now)).runs[0].ranks if rank.pid == first.pid)
+    assert set(waiting.lost) == ({"unknown"} if exits else {"collective_wait"})
+
+
 def test_a_rank_that_evaluates_alone_is_named() -> None:
     """As rank 0 often does, while the others wait in the next step's collective."""
     first, second, pipeline = two_ranks()

@@ -53,6 +53,7 @@ def end(rank: RankState, at_ns: int) -> None:
     if rank.stalls.entries:
         _name_consequence(rank, rank.stalls.entries[-1])
     rank.end_ns = at_ns
+    rank.surroundings.company.go_on(rank.seen.pid, at_ns)
     rank.ordinary.growth.trend.end()
     rank.phases.live = rank.stalls.open = None
     finished = rank.seen.marks and rank.lives.exit_event is not None and not (rank.lives.failed or rank.lives.signalled)

@@ -297,6 +297,8 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
     rank.phases.live = next(((Phase(c.value), ns) for c, ns in judgement.phases.items()), None)
     if _is_own_reason(judgement):
         rank.surroundings.company.hold_up(rank.seen.pid, int(boundary.at_ns + base), None)
+    else:
+        rank.surroundings.company.go_on(rank.seen.pid, at_ns)
     if main is None or main.cause is None or judgement.stall_ns < _least_ns(rank, main):
         stalls.open = None
         return

@@ -141,6 +141,7 @@ class Ranks:
         rest[:] = [rank for rank in rest if rank is not gone]
         if not rest:
             del self.by_pid[gone.seen.pid]
+            self.company.held_up.pop(gone.seen.pid, None)
 
     def _is_over(self, rank: RankState) -> bool:
         """Its process has ended, or the thread of a further driver."""
