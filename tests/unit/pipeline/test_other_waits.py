@@ -274,6 +274,25 @@ def test_the_line_of_a_trackers_answer_is_not_that_of_what_was_computed_before(e
     assert "rouge" not in rank.verdict.summary
 
 
+@pytest.mark.parametrize("removes", [True, False])
+def test_files_of_the_trainings_own_are_named(removes: bool) -> None:
+    """Features that it keeps, and a cache that it clears: neither checkpoint nor log."""
+    driver, pipeline = started()
+    for number in range(3):
+        driver.train(20)
+        if removes:
+            began = driver.now
+            driver.spend(0.8, Leaf.FILE_META)
+            driver.file(FileEventKind.UNLINKED, f"/cache/shard-{number}.mds", 0, began)
+        else:
+            driver.write(f"/cache/{number}.npy", 3_000_000, 0.8, ino=20 + number)
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {"unknown": pytest.approx(2.4, abs=0.02)}
+    assert rank.verdict.summary.startswith("writing or removing files cost 2.40 s")
+    assert ("as /cache/2.npy" in rank.stalls[-1].summary) != removes
+
+
 @pytest.mark.parametrize(("each", "told"), [(0.035, True), (0.005, False)])
 def test_short_bursts_of_lines_are_told_where_they_add_up(each: float, told: bool) -> None:
     """Below a stall's limit, in one of 40 steps: 1.7 % of the run, or 0.2 %."""

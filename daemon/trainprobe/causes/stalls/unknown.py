@@ -19,7 +19,7 @@ from trainprobe.causes.waiting import (
     asked_again,
     user_thread,
 )
-from trainprobe.derive.steps.ledger import by_state
+from trainprobe.derive.steps.ledger import WRITES, by_state
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
@@ -40,6 +40,11 @@ WAITS_FOR_PROCESSES = template(
 )
 FOR_FILE = template("unknown.for_file", "a loop that sleeps and asks for {path}: {seconds:seconds} of sleep")
 PAUSE = template("unknown.pause", "a pause that the training's own code asks for: {seconds:seconds} of sleep")
+IN_FILES = template(
+    "unknown.in_files",
+    "writing or removing files that are neither checkpoints nor logs{path}: {seconds:seconds}",
+)
+LIKE = template("unknown.like", " (as {path})")
 SEEN = template("unknown.seen", "no evidence for a cause; seen: {states:, }{beside}")
 BESIDE = template("unknown.beside", " (its other thread was in {frame})")
 STATE = template("unknown.state", "{seconds:seconds} {state}")
@@ -47,6 +52,7 @@ STATE = template("unknown.state", "{seconds:seconds} {state}")
 KNOWN = {
     FOR_FILE.id: template("cause.unknown.files", "waiting for a file"),
     PAUSE.id: template("cause.unknown.pauses", "the training's own pauses"),
+    IN_FILES.id: template("cause.unknown.writes", "writing or removing files"),
     FOR_PROCESS.id: template("cause.unknown.processes", "waiting for processes that the training started"),
     FOR_PROCESSES.id: template("cause.unknown.own_processes", "waiting for processes that the training started"),
     RESTORED.id: template("cause.unknown.restores", "reading a checkpoint back"),
@@ -74,6 +80,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     spent, total = by_state(left), sum(left.values())
     seen = [pair for pair in sorted(spent.items(), key=lambda pair: -pair[1]) if pair[1] >= SHOWN * total]
     waits = _own_processes(window, left) or _child_command(window, left) or _pause(window, left)
+    waits = waits or _files(window, left)
     summary, chain = waits or _states_seen(window, seen, left)
     return Claim(
         Cause.UNKNOWN,
@@ -119,6 +126,16 @@ def _pause(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
     path = asked_again(window, spread_ns=SPREAD * slept) if len(window.late.pauses) != 1 else ""
     told = FOR_FILE(path=path, seconds=seconds(slept)) if path else PAUSE(seconds=seconds(slept))
     return told, [DRIVER_IN(places=[State.SLEEP])]
+
+
+def _files(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
+    """The driver is in calls on files of its own: features that it keeps, a cache that it clears."""
+    spent = sum(take_items(left, states=[State.OTHER], leaves=tuple(WRITES)).values())
+    if spent <= 0.5 * sum(left.values()):
+        return None
+    largest = max((one for one in window.files if one.path), key=lambda one: one.bytes, default=None)
+    path = LIKE(path=largest.path) if largest is not None else None
+    return IN_FILES(path=path, seconds=seconds(spent)), [DRIVER_IN(places=[State.OTHER])]
 
 
 def _states_seen(window: Window, seen: Sequence[tuple[State, float]], left: Items) -> tuple[Message, list[Message]]:
