@@ -26,6 +26,13 @@ class Judgement:
     def stall_ns(self) -> float:
         return sum(self.shares.values())
 
+    @property
+    def has_own_reason(self) -> bool:
+        """Whether the rank is late for a reason of its own that is known: others may wait for it."""
+        spent = self.shares | self.phases
+        most = max(spent, key=lambda cause: spent[cause], default=None)
+        return most is not None and most not in (Cause.COLLECTIVE_WAIT, Cause.UNKNOWN)
+
     def of(self, causes: Collection[Cause]) -> Judgement:
         """What it has of these causes; the phases stay."""
         lost = [one for one in self.lost if one.cause in causes]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from trainprobe.advise.frameworks import Subject
-from trainprobe.causes import groups, io_limit
+from trainprobe.causes import groups, io_limit, removing
 from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
@@ -36,9 +36,6 @@ SIZE = template("checkpoint.size", ": {bytes:MB}{others}")
 OTHERS = template("checkpoint.others", " with {files} more files")
 ANOTHER = template("checkpoint.another", " with one more file")()
 SYNCED = template("checkpoint.synced", ", {seconds:seconds} of it in fsync")
-REMOVED = template("checkpoint.removed", ", {seconds:seconds} in removing an older one")
-REMOVES = template("checkpoint.removes", "removing checkpoint {path} for {seconds:seconds}")
-REMOVING = template("checkpoint.removing", "training thread removes {path}")
 A_CHECKPOINT = template("checkpoint.a_checkpoint", "a checkpoint")
 WRITES = template("checkpoint.writes", "training thread writes {path}")
 BESIDE = template("checkpoint.beside", "waiting for {who} of the training, which writes checkpoint {path}")
@@ -59,7 +56,6 @@ SERIALIZING = template(
     "checkpoint.serializing", "training thread on the CPU before the first of them, and in longer gaps"
 )
 COPIED = template("checkpoint.copied", "of it the training thread waited for copies from the GPU")
-REMOVING_SECONDS = template("checkpoint.removing_seconds", "time to remove it")
 SAVED_BESIDE = template("checkpoint.saved_beside", "training thread waited for the one that saves")
 SAVED_IN_PROCESS = template("checkpoint.saved_in_process", "training thread waited for the process that saves")
 BYTES = template("checkpoint.bytes", "bytes written")
@@ -134,25 +130,18 @@ def claim(window: Window, left: Items) -> Claim | None:
         evidence.append(Evidence.of(COPIED(), seconds(copied_ns), "s", window.driver_pid))
     for save in own[:3]:
         evidence += _of(save, window)
-    removals = [r for r in window.removals if r.tid == window.driver_tid]
-    evidence += [
-        Evidence.of(REMOVING_SECONDS(), seconds(r.ns), "s", window.driver_pid, r.path)
-        for r in removals
-        if r.ns > _WORTH_NS
-    ]
-    removing = sum(r.ns for r in removals)
-    if not own and removing > 0.5 * sum(taken.values()):
-        oldest = max(removals, key=lambda one: one.ns).path
-        summary = REMOVES(path=oldest, seconds=seconds(sum(taken.values())))
-        return Claim(Cause.CHECKPOINT, taken, summary, [REMOVING(path=oldest)], evidence)
+    removing_ns, removals = removing.found(window)
+    evidence += removals
+    if not own and removing_ns > 0.5 * sum(taken.values()):
+        return removing.alone(window, taken, evidence)
     path = own[0].path if own else A_CHECKPOINT()
     size, more = sum(s.bytes for s in own), len({s.path for s in own}) - 1
     details = [SIZE(bytes=size, others=OTHERS(files=more) if more > 1 else ANOTHER if more else None)] if size else []
     sync = sum(s.sync_ns for s in own)
     if sync > 0.5 * sum(taken.values()):
         details.append(SYNCED(seconds=seconds(sync)))
-    if removing > 0.25 * sum(taken.values()):
-        details.append(REMOVED(seconds=seconds(removing)))
+    if removing_ns > 0.25 * sum(taken.values()):
+        details.append(removing.REMOVED(seconds=seconds(removing_ns)))
     limit, figures = io_limit.found(window, own[0].key[1] if own else 0, writing=True)
     chain = [WRITES(path=path), *held_back(window), *limit]
     return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, [*evidence, *figures])
@@ -384,10 +373,6 @@ FASTER_DISK = template(
     "{sync:percent} of a save is fsync: write to a faster local disk; another process copies it to a temporary name "
     "beside its goal and renames it",
 )
-REMOVE_BESIDE = template(
-    "checkpoint.advice.remove_beside",
-    "remove older checkpoints from another thread or process: the file system frees their blocks before the call ends",
-)
 LESS_STATE = template(
     "checkpoint.advice.less_state",
     "where they hold the optimizer's state: leave it out of the saves that nobody resumes from",
@@ -396,8 +381,8 @@ LESS_STATE = template(
 
 def _advice(f: AdviceInput) -> list[Message]:
     sync, beside = f.part(FSYNC_SECONDS, IN_CALLS), f.saw(SAVED_BESIDE) or f.saw(STAGED)
-    if f.part(REMOVING_SECONDS, IN_CALLS) > 0.5:
-        return [REMOVE_BESIDE(), *rarer(f, SAVE_RARER, Subject.SAVE)]
+    if f.part(removing.SECONDS, IN_CALLS) > 0.5:
+        return [removing.BESIDE(), *rarer(f, SAVE_RARER, Subject.SAVE)]
     return [
         *([io_limit.RAISE()] if io_limit.is_reached(f) else []),
         *rarer(f, SAVE_RARER, Subject.SAVE),

@@ -8,7 +8,7 @@ from trainprobe.causes.base import Claim
 from trainprobe.causes.order import Judgement, judge
 from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
-from trainprobe.causes.registry import SPECS, explained_by_worker
+from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls import checkpoint
 from trainprobe.derive.files.save_spans import (
     ConsecutiveSteps,
@@ -18,17 +18,17 @@ from trainprobe.derive.files.save_spans import (
     spans_of,
 )
 from trainprobe.derive.python import evaluators
-from trainprobe.derive.python.serializers import saved_by, shown_by
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
 from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, Leaf, Region, cell
-from trainprobe.model.event import MarkRow, StackSeen
+from trainprobe.model.event import MarkRow
 from trainprobe.pipeline.rank import changed_work, watch
 from trainprobe.pipeline.rank.ledger import taken_ns
 from trainprobe.pipeline.rank.open_step import QUIET
+from trainprobe.pipeline.rank.stall_stacks import stacks_of
 from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.rank.window import Measured, window_of
 from trainprobe.pipeline.stalls import StallEntry
@@ -226,8 +226,8 @@ def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *,
     elif judgement.phases and _came_first(rank, step, end_ns):
         begin_ns = end_ns - step.ns
         end_ns = int(begin_ns + stall_ns)
-    entry = rank.stalls.close(judgement, begin_ns, end_ns, index, _stacks(rank, judgement), _reach(rank, judgement))
-    if _is_own_reason(judgement):
+    entry = rank.stalls.close(judgement, begin_ns, end_ns, index, stacks_of(rank, judgement), _reach(rank, judgement))
+    if judgement.has_own_reason:
         rank.surroundings.company.hold_up(rank.seen.pid, begin_ns, end_ns)
     if late and entry is not None and entry.cause == Cause.CPU_THROTTLED:
         rank.progress.throttled_step = index
@@ -261,7 +261,7 @@ def enter_saves(rank: RankState, items: Mapping[Item, int], start_ns: int, end_n
     judgement = Judgement({Cause.CHECKPOINT: claim.ns}, {}, claim, (claim,))
     note_last_saves(rank, judgement, start_ns, end_ns)
     begin, end = int(saved[-1].end_ns - claim.ns), saved[-1].end_ns
-    rank.stalls.close(judgement, begin, end, count, _stacks(rank, judgement), _reach(rank, judgement))
+    rank.stalls.close(judgement, begin, end, count, stacks_of(rank, judgement), _reach(rank, judgement))
     return int(claim.ns)
 
 
@@ -295,7 +295,7 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
         judgement = judgement.of([cause for cause in judgement.shares if not SPECS[cause].thread_state_only])
     main = judgement.main
     rank.phases.live = next(((Phase(c.value), ns) for c, ns in judgement.phases.items()), None)
-    if _is_own_reason(judgement):
+    if judgement.has_own_reason:
         rank.surroundings.company.hold_up(rank.seen.pid, int(boundary.at_ns + base), None)
     else:
         rank.surroundings.company.go_on(rank.seen.pid, at_ns)
@@ -305,15 +305,8 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
     cause = max(judgement.shares, key=lambda c: judgement.shares[c])
     if SPECS[cause].computes and rank.left_ns() is not None:
         return
-    entry = StallEntry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, _stacks(rank, judgement))
+    entry = StallEntry.of(judgement, int(boundary.at_ns + base), None, progress.clock.count, stacks_of(rank, judgement))
     stalls.begin(entry, _reach(rank, judgement))
-
-
-def _is_own_reason(judgement: Judgement) -> bool:
-    """Whether a rank is late for a reason of its own that is known: others may wait for it."""
-    spent = judgement.shares | judgement.phases
-    most = max(spent, key=lambda cause: spent[cause], default=None)
-    return most is not None and most not in (Cause.COLLECTIVE_WAIT, Cause.UNKNOWN)
 
 
 def _leave_out_teardown(rank: RankState, delta: list[int]) -> int:
@@ -364,45 +357,6 @@ def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: Mar
         ordinary.lengths.extend(ns / 1e9 for ns in step.lengths)
     ordinary.add_step(step, units, rank.lives.workers.count)
     rank.stalls.open = None
-
-
-def _stacks(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
-    """The stacks that explain a stall: the worker's where one was waited for, else the driver's."""
-    late, main = rank.open.late, judgement.main
-    if main is not None and main.cause is not None and explained_by_worker(main.cause, main.summary):
-        of_worker = late.stack_of_worker()
-        if of_worker:
-            return [of_worker]
-    taken = late.stacks
-    if main is not None and main.cause == Cause.CHECKPOINT:
-        # when it was late, the save may have been over
-        taken = [one for one in taken if _saves_at(rank, one.at_ns) or saved_by(one.frames)]
-    elif main is not None and main.cause is not None and SPECS[main.cause].in_line:
-        taken = [one for one in taken if not _of_save(rank, one, Cause.CHECKPOINT in judgement.shares)]
-        if Cause.EVALUATION in judgement.phases:
-            taken = [one for one in taken if not evaluators.in_batch(one.frames)]
-        if SPECS[main.cause].computes and any(not SPECS[cause].computes for cause in judgement.shares):
-            taken = [one for one in taken if one.running]  # else it shows the other cause's wait
-        elif main.cause is Cause.NETWORK and _computes_too(judgement):
-            taken = [one for one in taken if not one.running]
-    if main is not None and main.cause in (Cause.UNKNOWN, Cause.LOCK_WAIT):
-        taken = [one for one in taken if not one.running]  # by then the wait was over
-    return [one.frames for one in taken]
-
-
-def _computes_too(judgement: Judgement) -> bool:
-    """Whether a step has a phase beside what it lost, or another cause that computes."""
-    return bool(judgement.phases) or any(SPECS[cause].computes for cause in judgement.shares)
-
-
-def _of_save(rank: RankState, stack: StackSeen, saved: bool) -> bool:
-    """Whether two of three say so: a save of the driver's goes on meanwhile (one with helpers goes on beside the steps
-    that follow), the stall has a save's part (``saved``), and the stack shows one."""
-    return saved + _saves_at(rank, stack.at_ns) + shown_by(stack.frames) >= 2
-
-
-def _saves_at(rank: RankState, at_ns: int) -> bool:
-    return any(save.tid == rank.tid for save in rank.files.saves.being_written(at_ns, at_ns + 1))
 
 
 def _reach(rank: RankState, judgement: Judgement) -> int:

@@ -52,11 +52,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
     baseline, workers, around = rank.progress.baseline, rank.lives.workers, rank.surroundings
     rivals, batch = around.devices.rivals_at(start), baseline.batch()
     return Window(
-        start,
-        end,
-        part.baseline_ns,
-        part.excess,
-        part.items,
+        *(start, end, part.baseline_ns, part.excess, part.items),
         rank.wait_context(),
         rank.policy,
         driver_pid=rank.seen.pid,

@@ -91,9 +91,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     going_on = {latest.cause: latest.ns} if latest is not None else {}
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
-        mine, found = by_cause.get(cause), in_steps.get(cause)
-        each = found.ns / NS / rank.ordinary.count if found is not None and rank.ordinary.count else 0.0
-        evidence = found.claim.evidence if found is not None else ()
+        mine, (each, evidence) = by_cause.get(cause), _of_steps(in_steps.get(cause), rank.ordinary.count)
         where, every = _where(rank, cause, mine), rank.stalls.every.get(cause) if rank.steps.count else None
         out[cause] = AdviceInput(
             share=ns / wall if wall > 0 else 0.0,
@@ -143,6 +141,13 @@ def _of_loader(rank: RankSnapshot, lost: Losses) -> dict[str, float]:
     """Seconds in stalls by cause, but for what was loaded in no fetch."""
     of = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     return of_loader(of, ((entry.cause.value, entry.evidence) for entry in rank.stalls.entries))
+
+
+def _of_steps(found: FoundBottleneck | None, steps: int) -> tuple[float, Sequence[Evidence]]:
+    """Seconds of each ordinary step, and what was seen of them."""
+    if found is None:
+        return 0.0, ()
+    return found.ns / NS / max(1, steps), found.claim.evidence
 
 
 def _with_others(evidence: Sequence[Evidence], others: Sequence[Evidence]) -> Sequence[Evidence]:
