@@ -33,7 +33,8 @@ ENVIRON_KEYS = frozenset({
 VALUE_LIMIT = 256
 SMALL = 16 << 10
 ENVIRON_LIMIT = 1 << 20
-COMMAND_LIMIT = 64 << 10
+COMMAND_LIMIT, ARGUMENTS_LIMIT = 16 << 10, 256
+"""Bytes, and arguments: what is watched keeps its command line, and a user may have a thousand processes watched."""
 TABLE_LIMIT = 4 << 20
 FDS_LIMIT = 200_000
 SHARED_FDS_LIMIT = 4096
@@ -137,21 +138,22 @@ class Proc(Reads):
         return None if text is None else parse_status(text)
 
     def command(self, pid: int) -> tuple[str, ...] | None:
-        """The arguments; empty for kernel threads and zombies. A process may have written over them."""
+        """The first arguments; empty for kernel threads and zombies. A process may have written over them."""
         data = self.read(pid, "cmdline", COMMAND_LIMIT)
         if data is None:
             return None
-        return tuple(a.decode("utf-8", "surrogateescape") for a in data.rstrip(b"\0").split(b"\0")) if data else ()
+        arguments = data.rstrip(b"\0").split(b"\0", ARGUMENTS_LIMIT)[:ARGUMENTS_LIMIT]
+        return tuple(a.decode("utf-8", "surrogateescape") for a in arguments) if data else ()
 
     def environ(self, pid: int) -> dict[str, str]:
         """The variables of ENVIRON_KEYS as they were at exec, no other one; empty when it cannot be read."""
-        data = self.read(pid, "environ", ENVIRON_LIMIT)
+        data = b"\0" + (self.read(pid, "environ", ENVIRON_LIMIT) or b"")
         found: dict[str, str] = {}
-        for entry in (data or b"").split(b"\0"):
-            name, equals, value = entry.partition(b"=")
-            key = name.decode("utf-8", "surrogateescape")
-            if equals and key in ENVIRON_KEYS and key not in found:
-                found[key] = value[:VALUE_LIMIT].decode("utf-8", "surrogateescape")
+        for key in ENVIRON_KEYS:  # looked for one by one: a process can have a million variables without a name
+            name = b"\0%s=" % key.encode()
+            at = data.find(name) + len(name)
+            if at >= len(name):
+                found[key] = data[at : at + VALUE_LIMIT].partition(b"\0")[0].decode("utf-8", "surrogateescape")
         return found
 
     def library(self, pid: int) -> Mapped | None:

@@ -58,6 +58,33 @@ def test_only_named_variables_are_read_and_values_are_bounded(child: subprocess.
     assert "SECRET" not in procfs.ENVIRON_KEYS
 
 
+def of_bytes(tmp_path: Path, name: str, data: bytes) -> Proc:
+    fake = FakeProc(tmp_path)
+    fake.add(10)
+    (tmp_path / "10" / name).write_bytes(data)
+    return fake.proc
+
+
+@pytest.mark.parametrize("variable", [b"\0", b"a=\0", b"RANK\0"])
+def test_a_million_variables_take_no_time(variable: bytes, tmp_path: Path) -> None:
+    """Whoever writes over his environment has any number of them, and each first step of a process reads them."""
+    many = variable * ((procfs.ENVIRON_LIMIT - 100) // len(variable))
+    proc = of_bytes(tmp_path, "environ", many + b"RANK=3\0WORLD_SIZE=\0RANK=4\0MY_RANK=5\0")
+    proc.environ(10)  # which starts the helper
+    began = time.thread_time()
+    assert proc.environ(10) == {"RANK": "3", "WORLD_SIZE": ""}
+    assert time.thread_time() - began < 0.03
+
+
+def test_a_command_line_takes_little_memory(tmp_path: Path) -> None:
+    """Each of a user's thousand watched processes keeps its own."""
+    command = of_bytes(tmp_path, "cmdline", b"ab\0" * 100_000).command(10)
+    assert command
+    assert command[:2] == ("ab", "ab")
+    assert sum(map(sys.getsizeof, command)) + sys.getsizeof(command) < 40_000
+    assert of_bytes(tmp_path / "other", "cmdline", b"python\0train.py\0\0\0").command(10) == ("python", "train.py")
+
+
 def test_the_start_is_on_the_monotonic_clock() -> None:
     before = time.monotonic_ns()
     with subprocess.Popen(["/bin/sleep", "5"]) as process:
