@@ -1,4 +1,6 @@
-"""What the kernel log says about out-of-memory kills and about GPUs. Only lines of the kernel's own facility count."""
+"""What the kernel log says about out-of-memory kills and about GPUs. Only lines of the kernel's own facility count, and
+only what they begin with: the line of a segmentation fault ends with the name of a file, which anybody may choose.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ class KillLines:
 
     def add_line(self, text: str, now_ns: int) -> OomLogged | None:
         """A process that was killed, and whose limit was hit; None also where it was told before."""
-        if match := _OOM.search(text):
+        if match := _OOM.match(text):
             self._pid, self._group, self._whole = int(match[3]), match[2] or "", False
             return OomLogged(now_ns, self._pid, "cgroup" if match[1] == "MEMCG" else "host", self._group)
         if _WHOLE.match(text):
@@ -108,5 +110,5 @@ class KillLines:
 
 
 def xid_logged(text: str, now_ns: int) -> GpuXid | None:
-    match = _XID.search(text)
+    match = _XID.match(text)
     return None if match is None else GpuXid(now_ns, match[1].lower(), int(match[2]), match[3][:TEXT_LIMIT])

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups
-from trainprobe.collect.kernel_log import KernelLog, KillLines, kernel_text
+from trainprobe.collect.kernel_log import KernelLog, KillLines, kernel_text, xid_logged
 from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.orphans import GRACE_NS, MOST, READING_SECONDS, WORKER_COMM, Orphans
 from trainprobe.collect.procfs import Proc, Rollup
@@ -108,6 +108,14 @@ def test_lines_of_another_turn_are_not_of_the_same_cgroup() -> None:
     lines.begin()
     assert lines.add_line(killed(4711), 6) is None
     assert lines.add_line(killed(9), 6) == OomLogged(6, 9, "cgroup", "")
+
+
+@pytest.mark.parametrize("name", [MEMCG, "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."])
+def test_a_file_whose_name_is_a_line_of_the_kernel_log(name: str) -> None:
+    """The kernel logs in which file a program faulted: anybody names his files as he likes."""
+    fault = f"python[99]: segfault at 0 ip 00007f0000001000 sp 00007f0000002000 error 4 in {name}[7f0000001000+1000]"
+    assert KillLines().add_line(fault, 5) is None
+    assert xid_logged(fault, 5) is None
 
 
 @pytest.mark.parametrize(
