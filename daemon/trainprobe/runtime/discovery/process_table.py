@@ -37,6 +37,7 @@ class LaunchedRun:
     last_exit_ns: int = 0
     ended: bool = False
     ranks: set[int] = field(default_factory=set)
+    last_rank: int = -1
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from trainprobe.runtime.discovery.process_table import LaunchedRun, Table, Watch
 LINGER_NS = 10 * NS  # a run without live drivers waits for further ranks at most so long
 NO_LIBRARY_NS = 9 * NS  # told with the first sweep; a libtorch that is mapped later takes it back
 ASK_AGAIN_NS = 10 * NS
+RANKS = 1024  # of a run whose numbers are kept, the first ones; later ones have the next numbers, whatever they claim
 ATTEMPTS = 4096  # names of runs and jobs whose latest attempt is known: anybody can start runs for ever
 
 Tell = Callable[[Event], None]
@@ -66,6 +67,9 @@ class Runs:
     def drive(self, process: WatchedProcess, at_ns: int, known_rank: int | None = None) -> None:
         """The first step of a process: it is a driver, of a run that goes on or of a new one."""
         if process.refused_ns is not None and at_ns - process.refused_ns < ASK_AGAIN_NS:
+            return
+        if known_rank is None and not self._table.shares.another_driver(process.uid, at_ns):
+            process.refused_ns = at_ns
             return
         environ = self._proc.environ(process.pid)
         restart = identity.restart(environ)
@@ -225,7 +229,8 @@ class Runs:
         )
 
     def _free_rank(self, process: WatchedProcess, run: LaunchedRun, rank: int | None) -> int:
-        """The environment's rank; without one, or when it is taken, by the order of start."""
+        """The environment's rank; without one, or when it is taken, by the order of start. Any number of processes may
+        claim the same."""
         if rank is None and process.pid != run.head:
             rank = sum(
                 other.ppid == process.ppid
@@ -236,7 +241,9 @@ class Runs:
                 for other in self._table
             )
         rank = rank or 0
-        while rank in run.ranks:
-            rank += 1
-        run.ranks.add(rank)
+        if rank in run.ranks or len(run.ranks) >= RANKS:
+            rank = run.last_rank + 1
+        run.last_rank = max(run.last_rank, rank)
+        if len(run.ranks) < RANKS:
+            run.ranks.add(rank)
         return rank

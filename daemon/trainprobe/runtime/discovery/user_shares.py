@@ -1,4 +1,4 @@
-"""How many processes and running launches of one user are watched.
+"""How many processes and running launches of one user are watched, and how many begin to step.
 
 Ledgers by user: ``bpf.attach.watching``. Libraries, and the time to read them: ``bpf.attach.user_quota``.
 """
@@ -9,11 +9,15 @@ from collections import Counter
 from collections.abc import Callable
 
 from trainprobe.collect.source import Reason
+from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.message import Template, template
 
 PROCESSES, RUNS = 4096, 512
 PROCESSES_OF_ONE, RUNS_OF_ONE = 1024, 64
 """Eight ranks with thirty workers each are 250 processes. Root has no part: containers are his, many on one host."""
+DRIVERS, DRIVERS_APART_NS, OF_ROOT = 256, 100_000_000, 4
+"""Processes of one user that begin to step: so many at once, then one each so long; of root so many times as many. Who
+launched a process, and as which rank of which run, takes milliseconds to find out, and a step no time to make."""
 ROOT = 0
 QUIET_NS = 60_000_000_000
 
@@ -30,6 +34,7 @@ class UserShares:
         self.owner = owner
         self._processes: Counter[int] = Counter()
         self._runs: Counter[int] = Counter()
+        self._drivers: dict[int, RateLimiter] = {}
         self._refused: tuple[int, Reason] = (0, "")
 
     def process(self, owner: int, more: int) -> None:
@@ -44,6 +49,18 @@ class UserShares:
 
     def another_run(self, uid: int, now_ns: int) -> bool:
         return self._room(self._runs, uid, RUNS, RUNS_OF_ONE, RUNS_NAME, now_ns)
+
+    def another_driver(self, uid: int, now_ns: int) -> bool:
+        """One of this user begins to step, and counts unless it is refused."""
+        owner = self.owner(uid)
+        times = OF_ROOT if owner == ROOT else 1
+        self._drivers = {user: known for user, known in self._drivers.items() if not known.is_full(now_ns)}
+        limiter = self._drivers.setdefault(owner, RateLimiter(times * DRIVERS, DRIVERS_APART_NS // times))
+        if now_ns < limiter.next_ns():
+            self._refused = (now_ns, FULL_OF_ONE(number=times * DRIVERS, what=PROCESSES_NAME(), user=owner))
+            return False
+        limiter.count_one(now_ns)
+        return True
 
     def refused(self, reason: Reason, now_ns: int) -> None:
         """There was no room for something else of a user."""

@@ -675,6 +675,21 @@ def test_a_rank_that_two_processes_claim_is_given_once(daemon: World) -> None:
     assert [event.rank for event in seen(daemon.step(daemon.row(51)))] == [1]
 
 
+def test_any_number_of_processes_claim_one_rank(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them costs as much as the first, and a run takes no more memory the longer it lasts."""
+    monkeypatch.setattr(runs, "RANKS", 4)
+    numbers = []
+    daemon.train(50, environ={"RANK": "0"})
+    numbers += [event.rank for event in seen(daemon.step(daemon.row(50)))]
+    for pid in range(51, 59):
+        daemon.step(daemon.fork(pid, 50))
+        numbers += [event.rank for event in seen(daemon.step(daemon.row(pid)))]
+        daemon.step(daemon.exit(pid))
+    assert numbers == [*range(9)]
+    (run,) = daemon.targets._runs._runs.values()
+    assert len(run.ranks) == 4
+
+
 def test_two_launches_of_one_script_are_two_runs(daemon: World) -> None:
     for pid in (50, 60):
         daemon.train(pid)
@@ -949,6 +964,30 @@ def test_one_users_processes_leave_room_for_the_others(daemon: World, monkeypatc
     assert len(started(daemon.step(daemon.row(202)))) == 1
     daemon.wait(61)
     assert daemon.targets.refusal() == ""
+
+
+def test_processes_that_begin_to_step_without_end_delay_nobody_elses(
+    daemon: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_shares, "DRIVERS", 8)
+    asked: list[int] = []
+    environ = daemon.fake.proc.environ
+    monkeypatch.setattr(daemon.fake.proc, "environ", lambda pid: asked.append(pid) or environ(pid))
+    daemon.train(50, uid=1000)
+    daemon.step(daemon.row(50))
+    for pid in range(100, 120):
+        daemon.step(daemon.fork(pid, 50))
+        daemon.step(daemon.row(pid), daemon.row(pid))
+    assert asked == [50, *range(100, 107)]
+    assert "8 processes of user 1000" in str(daemon.targets.refusal())
+    daemon.train(200, uid=1001)
+    assert len(started(daemon.step(daemon.row(200)))) == 1
+    daemon.wait(10.1)
+    assert kinds(daemon.step(daemon.row(119))) == ["RankSeen", "MarkRow"], "it is let in later"
+    for pid in range(300, 330):  # containers run as root, of many people
+        daemon.train(pid, uid=0)
+        assert len(started(daemon.step(daemon.row(pid)))) == 1
+        daemon.now += NS
 
 
 def test_ids_that_a_user_was_lent_share_his_part(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
