@@ -50,6 +50,7 @@ __all__ = ["Candidate", "MarksAttached", "Probes", "ProbesUnavailable"]
 CROWDED = 1536  # ledgers of the 2048 and more that there is room for
 _FIRST = frozenset((RowKind.DRIVER, RowKind.GPU, RowKind.RHYTHM))
 """Rows that a driver's first step may begin with."""
+_LIVES = (ProcessEventKind.FORK, ProcessEventKind.EXEC)
 
 
 class Probes:
@@ -141,15 +142,22 @@ class Probes:
         events: list[Event | Candidate] = []
         self._attachments.look_after()
         self._held.read()
-        for raw in self._ring.drain():
-            try:
-                events += self._finish(decode.message(raw))
-            except decode.Malformed:
-                self._malformed += 1
+        told = [one for raw in self._ring.drain() if (one := self._decoded(raw)) is not None]
+        born = (one.pid for one in told if isinstance(one, ProcessEvent) and one.kind in _LIVES)
+        self._paths.note_directories(born)  # in one request: a user can fork thousands in a second
+        for one in told:
+            events += self._finish(one)
         events += self._held.rest()
         events += self._files.take_late()
         events.sort(key=attrgetter("at_ns"))
         return events
+
+    def _decoded(self, raw: bytes) -> decode.Decoded | None:
+        try:
+            return decode.message(raw)
+        except decode.Malformed:
+            self._malformed += 1
+            return None
 
     def _finish(self, told: decode.Decoded) -> list[Event | Candidate]:
         if isinstance(told, MarkRow):  # most are
@@ -180,7 +188,7 @@ class Probes:
 
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
         if event.kind is ProcessEventKind.EXEC:
-            self._paths.note_process(event.pid)
+            self._paths.note_space(event.pid)
             command = self._watching.proc.command(event.pid) or ()
             self._watching.executed(event.pid, event.comm, command)
             return [replace(event, command=command)]

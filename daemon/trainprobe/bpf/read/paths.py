@@ -37,6 +37,7 @@ class ProcessFiles(Protocol):
 
     def command(self, pid: int, /) -> tuple[str, ...] | None: ...
     def link(self, pid: int, name: str, /) -> str: ...
+    def links(self, pids: Iterable[int], name: str, /) -> dict[int, str]: ...
     def maps(self, pid: int, /) -> bytes | None: ...
     def read(self, pid: int, name: str, limit: int, /) -> bytes | None: ...
     def threads(self, pid: int, limit: int, /) -> list[int]: ...
@@ -99,15 +100,23 @@ class Paths:
         if directory := self._link(pid, "cwd"):
             _keep_latest(self._directories, pid, directory)
 
+    def note_directories(self, pids: Iterable[int]) -> None:
+        """The same of many, for little more than the price of one."""
+        for pid, directory in self._proc.links(pids, "cwd").items():
+            _keep_latest(self._directories, pid, end_of(directory))
+
     def note_process(self, pid: int) -> None:
-        """The same, and its mount namespace. It is watched, or runs another program."""
+        """The same of one that is watched from now on, and its mount namespace."""
         self.note_directory(pid)
+        self.note_space(pid)
+
+    def note_space(self, pid: int) -> None:
+        """Remember the mount namespace of one that runs another program."""
         if space := self._asked_space(pid):
             _keep_latest(self._spaces, pid, space)
 
     def note_fork(self, pid: int, parent: int) -> None:
-        """The same of one that has the mount namespace of its parent."""
-        self.note_directory(pid)
+        """One that was forked has the mount namespace of its parent."""
         _keep_latest(self._spaces, pid, self._space(parent))
 
     def forget(self, pid: int) -> None:

@@ -18,7 +18,7 @@ from trainprobe.bpf.read.decode import Candidate
 from trainprobe.collect.command import ProgramKind, python_like, redact, understand
 from trainprobe.collect.mapping import find_library, uses_cuda
 from trainprobe.collect.orphans import WORKER_COMM
-from trainprobe.collect.procfs import KERNEL_THREAD, Proc, exists
+from trainprobe.collect.procfs import KERNEL_THREAD, Proc, Stat, exists
 from trainprobe.collect.source import Reason
 from trainprobe.collect.watched import Watched
 from trainprobe.config.schema import TargetsConfig
@@ -50,6 +50,7 @@ from trainprobe.runtime.discovery.user_shares import UserShares
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 from trainprobe.text.saying import SaidError, saying
 
+FORK = ProcessEventKind.FORK
 STEPPING = (RowKind.DRIVER, RowKind.OPTIMIZER, RowKind.BACKWARD)
 SWEEP_NS = 10 * NS
 MISSING_NS = 2 * NS  # an end that the kernel told may lie in the ring for this long
@@ -91,6 +92,7 @@ class Targets:
         self.seconds = self._proc.pool.seconds
         self._awaited: dict[int, tuple[tuple[str, ...], int]] = {}  # launched; its exec is not seen yet
         self._sweep_ns = 0
+        self._born: dict[int, Stat] = {}  # of this step's forks, in one request: a user can fork thousands in a second
         self._seen: list[Watched] = []
         self._seen_ns = self._named_ns = 0
 
@@ -153,6 +155,8 @@ class Targets:
     def step(self, now: Moment, events: Sequence[Event | Candidate]) -> list[Event]:
         """What the core should be told: runs, ranks, and the events of their processes in time order."""
         at = now.monotonic_ns
+        forks = (event.pid for event in events if isinstance(event, ProcessEvent) and event.kind is FORK)
+        self._born = self._proc.stats(forks)
         for event in events:
             self._dispatch(event, at)
         for pid in [pid for pid, (_, limit) in self._awaited.items() if at >= limit]:
@@ -244,7 +248,7 @@ class Targets:
             self._search.hint(event.pid, event.at_ns, event.why == "exec", now)
 
     def _process_event(self, event: ProcessEvent) -> None:
-        if event.kind is ProcessEventKind.FORK:
+        if event.kind is FORK:
             self._forked(event)
         elif event.kind is ProcessEventKind.EXEC:
             self._executed(event.pid, event.at_ns, event.command)
@@ -274,7 +278,7 @@ class Targets:
         if not self._table.shares.another_process(parent.uid, event.at_ns):
             self._search.leave(event.pid)
             return
-        stat = self._proc.stat(event.pid)
+        stat = self._born.get(event.pid)
         understood = parent.understood
         if understood.kind is ProgramKind.FORKSERVER and not parent.forked:
             understood = dataclasses.replace(understood, kind=ProgramKind.SPAWNED)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
-from tests.unit.runtime.discovery.test_targets import FakeKernel
+from tests.unit.runtime.discovery.test_targets import FakeKernel, World
 from trainprobe.collect.command import understand
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.procfs import Proc
@@ -45,3 +45,25 @@ def test_libraries_that_wait_for_marks_are_compared_with_each_process_once_in_a_
     table.looked_at = 0
     search.search(2 * NS)
     assert table.looked_at <= processes
+
+
+def counted(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many reads each request to a helper holds, from now on."""
+    requests: list[int] = []
+    ask = world.fake.proc.pool.ask
+    monkeypatch.setattr(world.fake.proc.pool, "ask", lambda reads: requests.append(len(reads)) or ask(reads))
+    return requests
+
+
+def test_forks_of_a_watched_process_are_asked_for_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, TargetsConfig())
+    world.step()
+    world.train(50)
+    world.step(world.row(50))
+    requests = counted(world, monkeypatch)
+    world.step(*(world.fork(pid, 50) for pid in range(100, 200)))
+    assert max(requests) >= 100
+    assert len(requests) < 10
+    assert {process.ticks for process in world.targets._table if process.pid >= 100} == {
+        stat.ticks for stat in world.fake.proc.stats(range(100, 200)).values()
+    }
