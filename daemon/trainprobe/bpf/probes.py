@@ -94,10 +94,10 @@ class Probes:
 
     # ---- watching ----
 
-    def watch(self, pid: int) -> None:
-        """This process, its threads and all its descendants, from now on; again does no harm. Raises OSError."""
+    def watch(self, pid: int, descendants: int = 1 << 31) -> None:
+        """This process, its threads and so many descendants, from now on; again does no harm. Raises OSError."""
         self._attachments.resume()
-        self._watching.watch(pid)
+        self._watching.watch(pid, descendants)
 
     def unwatch(self, pid: int) -> None:
         """Stop watching this process; its children stay watched."""

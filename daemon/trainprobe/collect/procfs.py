@@ -38,7 +38,7 @@ COMMAND_LIMIT, ARGUMENTS_LIMIT = 16 << 10, 256
 TABLE_LIMIT = 4 << 20
 FDS_LIMIT = 200_000
 SHARED_FDS_LIMIT = 4096
-CHILDREN_LIMIT = 4096
+CHILDREN_LIMIT, GENERATIONS = 4096, 32
 THREADS_LIMIT = 32 << 10
 DRIFT_NS = 1_000_000
 KERNEL_THREAD = 0x00200000  # PF_KTHREAD
@@ -234,15 +234,20 @@ class Proc(Reads):
         return _numbers(found.split())[:CHILDREN_LIMIT]
 
     def descendants(self, pid: int) -> Iterator[tuple[int, int]]:
-        """(parent, child) of the whole tree below a process, parents first, each child once."""
-        seen, todo = {pid}, [pid]
-        while todo and len(seen) < CHILDREN_LIMIT:
-            parent = todo.pop(0)
-            for child in self.children(parent):
-                if child not in seen:
+        """(parent, child) of the tree below a process, parents first, each child once; each generation is asked for
+        together."""
+        seen, parents = {pid}, [pid]
+        for _ in range(GENERATIONS):
+            found = self.each(parents, "children", "task", THREADS_LIMIT)
+            pairs = [(parent, child) for parent, data in found.items() for child in _numbers(data.split())]
+            parents = []
+            for parent, child in pairs:
+                if child not in seen and len(seen) < CHILDREN_LIMIT:
                     seen.add(child)
-                    todo.append(child)
+                    parents.append(child)
                     yield parent, child
+            if not parents:
+                return
 
 
 def _text(proc: Proc, pid: int, name: str, limit: int = SMALL) -> str | None:

@@ -15,6 +15,10 @@ class RateLimiter:
         """When there is room for another one."""
         return self._room_ns - (self._quick - 1) * self.spread_ns
 
+    def left(self, now_ns: int) -> int:
+        """For how many there is room now."""
+        return self._quick - -(-max(0, self._room_ns - now_ns) // self.spread_ns)
+
     def count_one(self, now_ns: int) -> None:
         self._room_ns = max(now_ns, self._room_ns) + self.spread_ns
 

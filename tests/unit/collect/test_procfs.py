@@ -185,6 +185,16 @@ def test_children_of_children_each_once(fake: FakeProc) -> None:
     assert list(fake.proc.descendants(10))[:2] == [(10, 11), (11, 12)]
 
 
+def test_descendants_are_asked_for_by_generation(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pid in range(10, 60):
+        fake.add(pid, ppid=9 if pid < 11 else 10 if pid < 50 else pid - 1)
+    requests: list[int] = []
+    ask = fake.proc.pool.ask
+    monkeypatch.setattr(fake.proc.pool, "ask", lambda reads: requests.append(len(reads)) or ask(reads))
+    assert {child for _, child in fake.proc.descendants(10)} == {*range(11, 60)}
+    assert len(requests) <= 13
+
+
 def test_numbers_of_the_fake(fake: FakeProc) -> None:
     fake.add(10, ns_pids="\t1", uid=1000)
     status = fake.proc.status(10)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_uint8, c_uint32
+from itertools import islice
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.load.loader import Loaded
@@ -61,12 +62,12 @@ class Watching:
         """Processes and threads for which there was no room."""
         self._skip_shared_memory()
 
-    def watch(self, pid: int) -> None:
-        """The process, its threads and all its descendants."""
+    def watch(self, pid: int, descendants: int) -> None:
+        """The process, its threads and so many descendants."""
         self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
         self._open_process(pid, parent=0)
         self._open_thread(pid, pid, Level.FULL, pool=0)
-        for parent, child in self.proc.descendants(pid):
+        for parent, child in islice(self.proc.descendants(pid), descendants):
             self._open_process(child, parent)
             self._open_thread(child, child, Level.COARSE, self._pool(parent))
 
@@ -103,14 +104,21 @@ class Watching:
     def _take_children(self, pid: int) -> None:
         self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
         own = 0
-        for parent, child in self.proc.descendants(pid):
-            if parent == pid and not initial_state.only_forked(child, self.proc):
-                self._set_aside(child, initial_state.comm(child, self.proc), self.proc.command(child) or ())
+        below = list(self.proc.descendants(pid))
+        stats = self.proc.stats(child for parent, child in below if parent == pid and self._has_ledger(child))
+        for child, stat in stats.items():
+            if not initial_state.only_forked(stat.flags):
+                self._set_aside(child, stat.comm, self.proc.command(child) or ())
+        for _, child in below:
             process = self.processes.get(c_uint32(child))
-            aside = self._ledgers.get(child) is None
+            aside = not self._has_ledger(child)
             if process and process.pool and not process.driver and not aside:
                 own = own or self._pool(pid)
                 self._pool_target.put(c_uint32(process.pool), c_uint32(own))
+
+    def _has_ledger(self, pid: int) -> bool:
+        """Whether it is watched, and is not set aside."""
+        return self._ledgers.get(pid) is not None
 
     def executed(self, pid: int, comm: str, command: Sequence[str]) -> None:
         self.forget(pid)

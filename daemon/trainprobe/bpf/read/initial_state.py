@@ -13,7 +13,6 @@ from trainprobe.model.dataclass import dataclass
 
 MAX_THREADS = 8192
 PF_FORKNOEXEC = 0x40  # linux/sched.h
-_FLAGS = 6  # of the fields of /proc/PID/stat, from the state on
 _MACHINE = os.uname().machine
 _BY_NUMBER = {number: call.call for call in syscalls.TABLE if (number := call.number(_MACHINE)) is not None}
 
@@ -51,15 +50,9 @@ def doing(pid: int, tid: int, proc: ProcessFiles) -> InitialState | None:
     )
 
 
-def comm(pid: int, proc: ProcessFiles) -> str:
-    """What the kernel calls its first thread."""
-    return (proc.read(pid, "comm", 64) or b"").decode("ascii", "replace").rstrip("\n")
-
-
-def only_forked(pid: int, proc: ProcessFiles) -> bool:
-    """Whether it has not called exec(2) since it was forked (PF_FORKNOEXEC among its flags), or is gone."""
-    fields = _fields(pid, "stat", proc)
-    return len(fields) <= _FLAGS or bool(int(fields[_FLAGS]) & PF_FORKNOEXEC)
+def only_forked(flags: int) -> bool:
+    """Whether a process with these flags has not called exec(2) since it was forked."""
+    return bool(flags & PF_FORKNOEXEC)
 
 
 def _fields(pid: int, name: str, proc: ProcessFiles) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -28,6 +28,15 @@ _Kept = TypeVar("_Kept")
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
+class ProcessStat(Protocol):
+    """What a process is called, and its flags (PF_*)."""
+
+    @property
+    def comm(self) -> str: ...
+    @property
+    def flags(self) -> int: ...
+
+
 class ProcessFiles(Protocol):
     """What of /proc/PID may wait for the process, read with a deadline (``collect.procfs.Proc``). None and "": it is
     gone, or the read takes too long."""
@@ -40,6 +49,7 @@ class ProcessFiles(Protocol):
     def links(self, pids: Iterable[int], name: str, /) -> dict[int, str]: ...
     def maps(self, pid: int, /) -> bytes | None: ...
     def read(self, pid: int, name: str, limit: int, /) -> bytes | None: ...
+    def stats(self, pids: Iterable[int], /) -> Mapping[int, ProcessStat]: ...
     def threads(self, pid: int, limit: int, /) -> list[int]: ...
     def descendants(self, pid: int, /) -> Iterator[tuple[int, int]]: ...
     def file(self, pid: int, name: str, /) -> tuple[int, int, int] | None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from trainprobe.bpf.attach.library_readers import PASSING
 from trainprobe.bpf.probes import Probes
@@ -21,6 +22,7 @@ from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery.markings import Markings
 from trainprobe.runtime.discovery.polls import Poll, Polls
 from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
+from trainprobe.runtime.discovery.user_shares import FAMILY
 from trainprobe.runtime.discovery.watch_locks import WatchLocks
 
 SCAN_NS = 60 * NS
@@ -185,20 +187,26 @@ class Search:
 
         ``always``: take it in even when the kernel side refuses; its run exists, with what /proc tells.
         """
-        if not always and not self._table.shares.another_process(_uid(self._proc, pid), now):
+        uid = _uid(self._proc, pid)
+        if not always and not self._table.shares.another_process(uid, now):
             return None
         if self._claims is not None and self._claims.covers(pid):
             return None
+        room = self._table.shares.family(uid, now)
         try:
-            self._kernel.watch(pid)
+            self._kernel.watch(pid, room)
         except OSError:
             if not always:
                 return None
         process = self._adopt(pid, now, attached)
         if process is not None:
-            for _, child in self._proc.descendants(pid):
+            below = self._proc.descendants(pid)
+            for _, child in islice(below, room):
                 if child not in self._table:
+                    self._table.shares.descendant(uid, now)
                     self._take_in(child, now, attached)
+            if next(below, None) is not None:
+                self._table.shares.too_many(uid, FAMILY, now)
         return process
 
     def _take_in(self, child: int, now: int, attached: bool) -> None:

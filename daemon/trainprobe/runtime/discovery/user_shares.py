@@ -18,6 +18,8 @@ PROCESSES_OF_ONE, RUNS_OF_ONE = 1024, 64
 DRIVERS, DRIVERS_APART_NS, OF_ROOT = 256, 100_000_000, 4
 """Processes of one user that begin to step: so many at once, then one each so long; of root so many times as many. Who
 launched a process, and as which rank of which run, takes milliseconds to find out, and a step no time to make."""
+FAMILY, FAMILY_APART_NS = 1024, 10_000_000
+"""The same of descendants that a process has when it comes to be watched: each is read and watched by itself."""
 ROOT = 0
 QUIET_NS = 60_000_000_000
 
@@ -35,6 +37,7 @@ class UserShares:
         self._processes: Counter[int] = Counter()
         self._runs: Counter[int] = Counter()
         self._drivers: dict[int, RateLimiter] = {}
+        self._families: dict[int, RateLimiter] = {}
         self._refused: tuple[int, Reason] = (0, "")
 
     def process(self, owner: int, more: int) -> None:
@@ -52,15 +55,35 @@ class UserShares:
 
     def another_driver(self, uid: int, now_ns: int) -> bool:
         """One of this user begins to step, and counts unless it is refused."""
-        owner = self.owner(uid)
-        times = OF_ROOT if owner == ROOT else 1
-        self._drivers = {user: known for user, known in self._drivers.items() if not known.is_full(now_ns)}
-        limiter = self._drivers.setdefault(owner, RateLimiter(times * DRIVERS, DRIVERS_APART_NS // times))
+        limiter = self._limiter(self._drivers, uid, DRIVERS, DRIVERS_APART_NS, now_ns)
         if now_ns < limiter.next_ns():
-            self._refused = (now_ns, FULL_OF_ONE(number=times * DRIVERS, what=PROCESSES_NAME(), user=owner))
+            self.too_many(uid, DRIVERS, now_ns)
             return False
         limiter.count_one(now_ns)
         return True
+
+    def family(self, uid: int, now_ns: int) -> int:
+        """How many descendants of a process of this user may be taken in with it."""
+        own = PROCESSES if self.owner(uid) == ROOT else PROCESSES_OF_ONE
+        free = min(own - self._processes[self.owner(uid)], PROCESSES - self._processes.total())
+        return max(0, min(free, self._limiter(self._families, uid, FAMILY, FAMILY_APART_NS, now_ns).left(now_ns)))
+
+    def descendant(self, uid: int, now_ns: int) -> None:
+        """One was taken in."""
+        self._limiter(self._families, uid, FAMILY, FAMILY_APART_NS, now_ns).count_one(now_ns)
+
+    def _limiter(self, of: dict[int, RateLimiter], uid: int, quick: int, apart_ns: int, now_ns: int) -> RateLimiter:
+        for user in [user for user, known in of.items() if known.is_full(now_ns)]:
+            del of[user]
+        owner = self.owner(uid)
+        times = OF_ROOT if owner == ROOT else 1
+        return of.setdefault(owner, RateLimiter(times * quick, apart_ns // times))
+
+    def too_many(self, uid: int, number: int, now_ns: int) -> None:
+        """More processes of this user came at once than are taken in."""
+        owner = self.owner(uid)
+        times = OF_ROOT if owner == ROOT else 1
+        self._refused = (now_ns, FULL_OF_ONE(number=times * number, what=PROCESSES_NAME(), user=owner))
 
     def refused(self, reason: Reason, now_ns: int) -> None:
         """There was no room for something else of a user."""

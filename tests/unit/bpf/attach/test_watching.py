@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ctypes import Structure, c_uint32
 from types import SimpleNamespace
 from typing import Any, cast
@@ -53,7 +54,11 @@ class World:
         self.levels: dict[int, int] = {}
         self.ledgers = Ledgers()
         paths = SimpleNamespace(forget=lambda pid: None)
-        proc = SimpleNamespace(owner=self._owner, read=lambda pid, name, limit: b"", descendants=self._descendants)
+        self.children: list[int] = []
+        self.asked: list[int] = []
+        proc = SimpleNamespace(
+            owner=self._owner, read=self._read, descendants=self._descendants, command=self._read, stats=self._stats
+        )
         loaded = SimpleNamespace(map=lambda name, key, value: Map())
         parts = cast(Any, (loaded, self.levels, self.ledgers, paths, proc))
         self.watching = Watching(*parts, clock=lambda: self.now)
@@ -66,7 +71,14 @@ class World:
     def _descendants(self, pid: int) -> list[tuple[int, int]]:
         self.looks += 1
         self.now += 40_000_000  # as with 4 000 threads
-        return []
+        return [(pid, child) for child in self.children]
+
+    def _read(self, pid: int, name: str = "", limit: int = 0) -> bytes:
+        self.asked += [pid] if name != "mountinfo" else []
+        return b""
+
+    def _stats(self, pids: Iterable[int]) -> dict[int, Any]:
+        return {pid: SimpleNamespace(comm="python", flags=0) for pid in pids}
 
     def step(self, pid: int, threads: int) -> None:
         """So many threads of a process have a ledger because they step."""
@@ -93,6 +105,14 @@ def test_ten_thousand_threads_that_begin_to_step_cost_no_more_looks_than_a_hundr
         world.watching.forget(7)
     assert looked[1] <= 1.1 * looked[0]
     assert looked[1] <= 0.05
+
+
+def test_children_that_are_not_watched_cost_no_request(world: World) -> None:
+    world.children = [*range(100, 4100)]
+    for child in (100, 101):
+        world.ledgers.kept[child] = abi.Ledger(tid=child, tgid=child)
+    assert world.watching.driver_found(7)
+    assert world.asked == [100, 101]
 
 
 def test_a_process_is_looked_at_again_later_and_where_it_runs_another_program(world: World) -> None:

@@ -63,10 +63,12 @@ class FakeKernel:
     refuses: OSError | None = None
     unwatched: list[int] = field(default_factory=list)
     clocked: list[int] = field(default_factory=list)
+    room: int = 0
 
-    def watch(self, pid: int) -> None:
+    def watch(self, pid: int, descendants: int = 0) -> None:
         if pid in self.gone:
             raise ProcessLookupError(pid)
+        self.room = descendants
         self.watched.append(pid)
 
     def unwatch(self, pid: int) -> None:
@@ -964,6 +966,34 @@ def test_one_users_processes_leave_room_for_the_others(daemon: World, monkeypatc
     assert len(started(daemon.step(daemon.row(202)))) == 1
     daemon.wait(61)
     assert daemon.targets.refusal() == ""
+
+
+def find_family(world: World, pid: int, children: int, uid: int) -> tuple[int, int]:
+    """A training that is found with children: for how many the kernel side was asked, and how many are watched now."""
+    world.fake.add(pid, libtorch=True, ticks=world.now // 10_000_000, uid=uid)
+    for child in range(pid + 1, pid + 1 + children):
+        world.fake.add(child, ppid=pid, uid=uid)
+    world.step(Candidate(world.now, pid))
+    world.wait(0.3)
+    return world.kernel.room, len(world.targets._table)
+
+
+def test_a_family_without_end_is_taken_in_slowly(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each descendant is read and watched by itself, and whose place is free can be had again at once."""
+    monkeypatch.setattr(user_shares, "FAMILY", 8)
+    monkeypatch.setattr(user_shares, "FAMILY_APART_NS", NS)
+    assert find_family(daemon, 100, 20, 1000) == (8, 9)
+    assert "processes of user 1000" in str(daemon.targets.refusal())
+    assert find_family(daemon, 200, 20, 1000) == (0, 10)
+    assert find_family(daemon, 300, 2, 1001) == (8, 13), "another one's"
+    daemon.wait(60)
+    assert find_family(daemon, 400, 2, 1000) == (8, 16)
+
+
+def test_a_family_takes_no_more_places_than_its_user_has(daemon: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_shares, "PROCESSES_OF_ONE", 4)
+    assert find_family(daemon, 100, 20, 1000) == (4, 4), "nor does the kernel side read the others"
+    assert find_family(daemon, 300, 2, 1001) == (4, 7)
 
 
 def test_processes_that_begin_to_step_without_end_delay_nobody_elses(
