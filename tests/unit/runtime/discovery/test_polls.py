@@ -6,7 +6,7 @@ import pytest
 
 from trainprobe.model.moment import NS
 from trainprobe.runtime.discovery import polls as polls_module
-from trainprobe.runtime.discovery.polls import CANDIDATES_LIMIT, Polls
+from trainprobe.runtime.discovery.polls import CANDIDATES_LIMIT, Poll, Polls
 
 
 def ages(polls: Polls, until_s: float) -> list[float]:
@@ -55,6 +55,18 @@ def test_an_old_process_is_looked_at_once_now_then_by_its_age() -> None:
     polls = Polls()
     polls.add(7, 0, watched=False, now_ns=50 * NS)
     assert ages(polls, 300) == [50, 60, 120, 240]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_process_as_old_as_the_host_takes_no_longer(watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    next_ns = Poll.next_ns
+    monkeypatch.setattr(Poll, "next_ns", lambda poll: asked.append(1) or next_ns(poll))
+    polls, year = Polls(), 365 * 86400
+    polls.add(7, 0, watched=watched, now_ns=year * NS)
+    assert len(asked) < 40
+    first, second, *_ = ages(polls, year + 7300)
+    assert (first, second - first <= 3600 + 60) == (year, True)
 
 
 def test_a_new_exec_begins_anew() -> None:
