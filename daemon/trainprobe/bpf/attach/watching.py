@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_uint8, c_uint32
@@ -19,7 +19,7 @@ from trainprobe.bpf.load.loader import Loaded
 from trainprobe.bpf.load.maps import Levels
 from trainprobe.bpf.read import initial_state
 from trainprobe.bpf.read.ledgers import Ledgers
-from trainprobe.bpf.read.paths import MAX_BYTES, Paths, ProcessFiles, read_bounded, shared_memory_devices
+from trainprobe.bpf.read.paths import MAX_BYTES, Paths, ProcessFiles, read_bounded, shared_memory_device
 from trainprobe.derive.workers import role_of
 from trainprobe.model.cells import Level
 from trainprobe.model.message import Message, template
@@ -31,6 +31,9 @@ ROOT = 0
 AGAIN_NS, AGAIN_SHARE = 1_000_000_000, 50
 """A process whose threads begin to step one after the other is looked at so often at most, and the time that a look
 takes is no larger part of the whole than one in so many."""
+OF_USER_NS = 200_000_000
+"""The same holds for all of a user's processes together, but for so long at once."""
+DEVICES = 250  # of skipped_devices (descriptors.bpf.c); beyond, the oldest of the user who has most goes
 QUIET_NS = 60_000_000_000
 
 
@@ -57,6 +60,8 @@ class Watching:
         self._pools = loaded.map("pools", c_uint32, abi.Pool)
         self._held = loaded.map("held", c_uint32, abi.Held)
         self._skipped = loaded.map("skipped_devices", c_uint32, c_uint8)
+        self._devices: dict[int, int] = {}  # /dev/shm of containers that are skipped, the oldest first, and whose
+        self._spent_until: dict[int, int] = {}  # by user: when the time of looks at his processes is made up for
         self._next_pool = 0
         self.refused = 0
         """Processes and threads for which there was no room."""
@@ -64,7 +69,7 @@ class Watching:
 
     def watch(self, pid: int, descendants: int) -> None:
         """The process, its threads and so many descendants."""
-        self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
+        self._skip_device(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"", self._owner(pid))
         self._open_process(pid, parent=0)
         self._open_thread(pid, pid, Level.FULL, pool=0)
         for parent, child in islice(self.proc.descendants(pid), descendants):
@@ -93,16 +98,25 @@ class Watching:
 
         By now it has its /dev/shm, too: what was watched first may have made a container for it.
         """
-        began = self._clock()
-        if began < self._looked.get(pid, 0):
+        began, owner = self._clock(), self._owner(pid)
+        self._spent_until = {user: until for user, until in self._spent_until.items() if until > began}
+        spent = self._spent_until.get(owner, began)
+        if began < self._looked.get(pid, 0) or spent - began >= AGAIN_SHARE * OF_USER_NS:
             return False
         self._take_children(pid)
         now = self._clock()
         self._looked[pid] = now + max(AGAIN_NS, AGAIN_SHARE * (now - began))
+        self._spent_until[owner] = spent + AGAIN_SHARE * (now - began)
         return True
 
+    def _owner(self, pid: int) -> int:
+        try:
+            return self.proc.owner(pid)
+        except OSError:
+            return ROOT
+
     def _take_children(self, pid: int) -> None:
-        self._skip_devices(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"")
+        self._skip_device(self.proc.read(pid, "mountinfo", MAX_BYTES) or b"", self._owner(pid))
         own = 0
         below = list(self.proc.descendants(pid))
         stats = self.proc.stats(child for parent, child in below if parent == pid and self._has_ledger(child))
@@ -231,12 +245,20 @@ class Watching:
         return 0
 
     def _skip_shared_memory(self) -> None:
-        self._skip_devices(read_bounded("/proc/self/mountinfo"))
+        self._skip_device(read_bounded("/proc/self/mountinfo"), ROOT)
         descriptor = os.memfd_create("trainprobe")
         device = os.fstat(descriptor).st_dev
         os.close(descriptor)
         self._skipped.put(c_uint32(os.major(device) << 20 | os.minor(device)), c_uint8(2))
 
-    def _skip_devices(self, mountinfo: bytes) -> None:
-        for device in shared_memory_devices(mountinfo):
-            self._skipped.put(c_uint32(device), c_uint8(1))
+    def _skip_device(self, mountinfo: bytes, owner: int) -> None:
+        device = shared_memory_device(mountinfo)
+        if device is None or device in self._devices:
+            return
+        if len(self._devices) >= DEVICES:
+            ((most, _),) = Counter(self._devices.values()).most_common(1)
+            oldest = next(one for one, of in self._devices.items() if of == most)
+            del self._devices[oldest]
+            self._skipped.delete(c_uint32(oldest))
+        self._devices[device] = owner
+        self._skipped.put(c_uint32(device), c_uint8(1))

@@ -14,12 +14,16 @@ from typing import Protocol, TypeVar
 
 from trainprobe.bpf.read.decode import NamedFile, RawFailure, RawLook
 from trainprobe.bpf.read.names import Names
+from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.cells import Leaf, ThreadState
 from trainprobe.model.event import FileEvent, FileEventKind, FileLooked, ThreadSample
 from trainprobe.model.text import end_of
 
 MAX_PROCESSES = 8192  # also those whose end was lost; one that goes on is asked again
 MAX_BYTES = 4 << 20
+WALKS, WALKS_APART_NS = 64, 100_000_000
+"""Tables of mounts that are read of one user for names of files whose descriptors are gone: so many at once, then one
+each so long. He may have as many mounts as he likes."""
 _AT_FDCWD = -100
 _NOBODY = -1  # the process is gone
 _DELETED = " (deleted)"
@@ -75,6 +79,7 @@ class Paths:
         self._proc = proc
         self._names = Names()
         self._directories: dict[int, str] = {}
+        self._walks: dict[int, RateLimiter] = {}  # by user
         self._spaces: dict[int, int] = {}  # mount namespaces: of each container one; 0: not known
 
     def of(self, pid: int, dev: int, ino: int) -> str:
@@ -198,6 +203,11 @@ class Paths:
         last = named.parts[0].decode(errors="surrogateescape")  # the beginning of the name, where it is long
         if link.startswith("/") and os.path.basename(link.removesuffix(_DELETED)).startswith(last):
             return end_of(link.removesuffix(_DELETED))
+        walks = self._walks.setdefault(self._user(pid), RateLimiter(WALKS, WALKS_APART_NS))
+        if named.event.at_ns < walks.next_ns():
+            return end_of(f"…/{last}")
+        walks.count_one(named.event.at_ns)
+        self._walks = {user: of for user, of in self._walks.items() if not of.is_full(named.event.at_ns)}
         inner = "/".join(part.decode(errors="surrogateescape") for part in reversed(named.parts))
         return end_of(f"{self._mount_point(pid, named.event.dev)}/{'…/' if named.deeper else ''}{inner}")
 
@@ -256,9 +266,11 @@ def _unescape(raw: bytes) -> str:
     return _OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), raw).decode(errors="surrogateescape")
 
 
-def shared_memory_devices(mountinfo: bytes) -> set[int]:
-    """Devices of the tmpfs mounted at /dev/shm."""
-    return {mount.dev for mount in mounts(mountinfo) if mount.point == "/dev/shm" and mount.kind == "tmpfs"}
+def shared_memory_device(mountinfo: bytes) -> int | None:
+    """Device of the tmpfs that is mounted last at /dev/shm; None: it is none."""
+    lines = [line for line in mountinfo.split(b"\n") if b" /dev/shm " in line]  # of thousands
+    found = [mount for mount in mounts(b"\n".join(lines)) if mount.point == "/dev/shm"][-1:]
+    return next((mount.dev for mount in found if mount.kind == "tmpfs"), None)
 
 
 def read_bounded(path: str, limit: int = MAX_BYTES) -> bytes:

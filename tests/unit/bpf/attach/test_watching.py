@@ -107,6 +107,26 @@ def test_ten_thousand_threads_that_begin_to_step_cost_no_more_looks_than_a_hundr
     assert looked[1] <= 0.05
 
 
+def test_the_processes_of_one_user_are_not_all_looked_at(world: World) -> None:
+    """A look takes as long as its user's mounts and children make it."""
+    world.uids = {pid: ATTACKER if pid < 1000 else VICTIM for pid in (*range(100, 1000), 2000)}
+    assert sum(world.watching.driver_found(pid) for pid in range(100, 1000)) < 10
+    assert world.watching.driver_found(2000)
+    world.now += 60 * 10**9
+    assert world.watching.driver_found(999)
+
+
+def test_one_users_shared_memory_leaves_the_others_theirs(world: World) -> None:
+    line = b"41 22 0:%d / /dev/shm rw - tmpfs tmpfs rw\n"
+    world.watching._skip_device(line % 5000, VICTIM)
+    for number in range(1000):
+        world.watching._skip_device(line % number, ATTACKER)
+    kept = cast(Any, world.watching._skipped).kept
+    assert 5000 in kept
+    assert 999 in kept
+    assert len(kept) <= 256
+
+
 def test_children_that_are_not_watched_cost_no_request(world: World) -> None:
     world.children = [*range(100, 4100)]
     for child in (100, 101):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trainprobe.bpf.read import paths as module
 from trainprobe.bpf.read.decode import NamedFile, RawFailure
-from trainprobe.bpf.read.paths import Paths, mounts, shared_memory_devices
+from trainprobe.bpf.read.paths import WALKS, Paths, mounts, shared_memory_device
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.cells import Leaf, Level, Region, ThreadState
 from trainprobe.model.event import CallFailed, FileEvent, FileEventKind, ThreadSample
@@ -190,7 +190,29 @@ def test_a_process_that_enters_a_container_is_in_there_when_it_runs_another_prog
 
 
 def test_shared_memory_is_found_by_its_mount(proc: Path) -> None:
-    assert shared_memory_devices((proc / "7" / "mountinfo").read_bytes()) == {25}
+    table = (proc / "7" / "mountinfo").read_bytes()
+    assert shared_memory_device(table) == 25
+    over = b"43 22 0:%d / /dev/shm rw - %s x rw\n"
+    assert shared_memory_device(table + over % (26, b"tmpfs") + over % (27, b"tmpfs")) == 27, "the others are hidden"
+    assert shared_memory_device(table + over % (26, b"ext4")) is None
+
+
+def test_files_whose_descriptors_are_gone_do_not_have_the_mounts_read_for_ever(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may have ten thousand mounts, and close what it was handed as often as it likes."""
+    of = Proc(str(proc))
+    read: list[str] = []
+    monkeypatch.setattr(of, "read", lambda pid, name, limit: read.append(name) or b"")
+    paths = Paths(of)
+    for number in range(10 * WALKS):
+        told = paths.resolve(named(OPENED, fd=9, parts=(b"last.ckpt", b"runs"), ino=number))
+    assert len(read) == WALKS
+    assert told.path == "…/last.ckpt"
+    later = replace(named(OPENED, fd=9, parts=(b"last.ckpt", b"runs")).event, at_ns=60 * 10**9)
+    assert paths.resolve(replace(named(OPENED, fd=9, parts=(b"last.ckpt", b"runs")), event=later)).path == (
+        "/runs/last.ckpt"
+    )
 
 
 @given(st.binary(max_size=400))
