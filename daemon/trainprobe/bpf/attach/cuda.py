@@ -25,14 +25,16 @@ from trainprobe.bpf.attach.gpu_clocks import GpuClocks
 from trainprobe.bpf.attach.mapped_files import MappedCode, executable_maps, file_of, open_mapping, through_descriptor
 from trainprobe.bpf.attach.mark_table import RELEASES, Mark
 from trainprobe.bpf.attach.marks import INTERPRETER, INTERPRETERS
-from trainprobe.bpf.attach.user_quota import UserQuota
+from trainprobe.bpf.attach.user_quota import ROOT, UserQuota
 from trainprobe.bpf.load.kernel_calls import UprobeRefused
 from trainprobe.bpf.load.maps import Map
 from trainprobe.bpf.read.paths import ProcessFiles
 from trainprobe.model.vocabulary import MODEL_LIBRARIES
 
-AT_ONCE = 16  # processes that are looked at
-MAX_SITES, MAX_IN_ALL = 128, 512  # of one process; of all of them: each is a descriptor of ours
+AT_ONCE, OF_ONE, OF_ROOT = 16, 4, 12  # processes that are looked at; of one user: files may lie on a disk that hangs
+MAX_SITES, MAX_IN_ALL = 128, 512
+"""Of one process; of all of them: each is a descriptor of ours. Once half of these are taken, a user but root gets no
+more than one process may have."""
 WAITS, COPIES, ALLOCATES, FREES = "gpu_wait", "gpu_copy", "gpu_allocate", "gpu_free"
 
 
@@ -103,6 +105,7 @@ class Cuda:
         self._lock = threading.Lock()  # for all below
         self._unmarked: set[int] = set()  # processes that nothing else marks the steps of
         self._waiting: dict[int, deque[int | None]] = {}  # by pid: sites to arm; None: look for libraries
+        self._owners: dict[int, int] = {}  # by pid, of those that were asked for
         self._known: set[tuple[int, int, tuple[Mark, ...]]] = set()
         self._armed: dict[int, dict[int, int]] = {}  # by pid: descriptor by address
         self._closed = False
@@ -137,6 +140,7 @@ class Cuda:
         self.take_clock(pid)
         with self._lock:
             armed = self._armed.pop(pid, {})
+            self._owners.pop(pid, None)
         for address in armed:
             self._sites.delete(_key(pid, address))
         close_in_background([list(armed.values())])
@@ -150,12 +154,19 @@ class Cuda:
             close_all(list(descriptors.values()))
 
     def _ask(self, pid: int, what: int | None) -> bool:
+        try:
+            owner = self._quota.owner(pid)
+        except OSError:
+            return False
         with self._lock:
             if pid in self._waiting:
                 self._waiting[pid].append(what)
                 return True
-            if self._closed or len(self._waiting) >= AT_ONCE:
+            own = sum(self._owners.get(other) == owner for other in self._waiting)
+            full = len(self._waiting) >= AT_ONCE or own >= (OF_ROOT if owner == ROOT else OF_ONE)
+            if self._closed or full:
                 return False
+            self._owners[pid] = owner
             self._waiting[pid] = deque([what])
         threading.Thread(target=self._work, args=(pid,), name="cuda-marks", daemon=True).start()
         return True
@@ -239,8 +250,11 @@ class Cuda:
 
     def _attach(self, pid: int, address: int) -> int:
         with self._lock:
-            armed = self._armed.get(pid, {})
-            if address in armed or len(armed) >= MAX_SITES or sum(map(len, self._armed.values())) >= MAX_IN_ALL:
+            armed, owner = self._armed.get(pid, {}), self._owners.get(pid, ROOT)
+            every = sum(map(len, self._armed.values()))
+            own = sum(len(of) for other, of in self._armed.items() if self._owners.get(other) == owner)
+            crowded = every >= MAX_IN_ALL or (every >= MAX_IN_ALL // 2 and own >= MAX_SITES and owner != ROOT)
+            if address in armed or len(armed) >= MAX_SITES or crowded:
                 raise UprobeRefused("too many places")
         place = next((p for p in executable_maps(pid, self._proc) if p.start <= address < p.end), None)
         if place is None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from ctypes import c_uint8
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.builders.waiting import wait_until
 from trainprobe.bpf import abi
 from trainprobe.bpf.abi import SiteState
 from trainprobe.bpf.attach import cuda
@@ -155,4 +157,55 @@ def test_a_process_whose_calls_are_its_clock_has_probes_of_its_own(monkeypatch: 
     marks.take_clock(os.getpid())
     marks._attach_missing(os.getpid())
     assert len(kernel.alone) == 2
+    marks.close()
+
+
+class TwoUsers(Proc):
+    """Processes below 1000 are one user's, the others another one's; each maps one library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+        self.looked: list[int] = []
+        self.owner = lambda pid: 1001 if pid < 1000 else 1002
+        self.apart = lambda: self
+
+    def maps(self, pid: int) -> bytes:
+        self.looked.append(pid)
+        if pid < 1000:
+            self.hangs.wait(30)
+        return b"7f0000000000-7f0000400000 r-xp 00000000 fd:01 12 /opt/program\n"
+
+
+def of_two_users(kernel: Kernel) -> tuple[cuda.Cuda, Sites, TwoUsers]:
+    sites, proc = Sites(), TwoUsers()
+    clocks = GpuClocks(cast(Any, Empty()), cast(Any, Empty()), kernel.attach_for)
+    made_of = (kernel.attach_at, kernel.attach_site, {cuda.RETURN: 7}, cast(Any, sites), clocks, proc)
+    return cuda.Cuda(*made_of), sites, proc
+
+
+def test_processes_of_one_user_that_hang_take_no_place_of_anothers() -> None:
+    marks, _, proc = of_two_users(Kernel())
+    for pid in (*range(100, 150), 2000):
+        marks.attach_marks(pid)
+    wait_until(lambda: 2000 in proc.looked)
+    assert sum(pid < 1000 for pid in proc.looked) == 4
+    proc.hangs.set()
+    wait_until(lambda: not marks._waiting)
+    marks.close()
+
+
+def test_places_of_one_users_processes_leave_room_for_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "MAX_SITES", 8)
+    monkeypatch.setattr(cuda, "MAX_IN_ALL", 32)
+    monkeypatch.setattr(cuda, "open_mapping", lambda pid, start, end: os.open("/dev/null", os.O_RDONLY))
+    marks, sites, proc = of_two_users(Kernel())
+    proc.hangs.set()
+    for pid in (*range(100, 110), 2000):
+        for number in range(8):
+            marks.arm(pid, 0x7F0000000000 + number)
+        wait_until(lambda: not marks._waiting)
+    armed = [pid for (pid, _), state in sites.states.items() if state == SiteState.ARMED]
+    assert sum(pid < 1000 for pid in armed) == 16
+    assert armed.count(2000) == 8
     marks.close()
