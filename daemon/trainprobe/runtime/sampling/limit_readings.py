@@ -15,6 +15,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 from trainprobe.runtime.schedule import LimitSchedule
 
+ASKED_NS = NS // 4  # between readings that events ask for: anybody can fail in a loop, and those are of all runs
 FORGOTTEN_NS = 30 * NS  # of many processes, descriptors are counted in turn
 NEAR = 0.85  # of a limit of memory: proportional memory is asked more often
 HALF, QUICK = 0.5, 0.005  # and where more than half is used, and so much of the limit more than a second before
@@ -70,6 +71,8 @@ class PacedLimits:
         self._sources = sources
         self._used = _Used()
         self._between: tuple[LimitSample, ...] = ()
+        self._asked: set[int] = set()  # by events since the last reading
+        self._read_ns = -ASKED_NS
         self.schedule = LimitSchedule()
         self.cgroups = limits.cgroups
         """/proc/PID/cgroup of a process, as it was at the last reading."""
@@ -86,9 +89,10 @@ class PacedLimits:
     def _read(
         self, watched: Sequence[Watched], at: int, events: Sequence[Event], *, placed: bool = False
     ) -> tuple[LimitSample, ...]:
-        asked = {pid for event in events if (pid := _short_of_something(event)) is not None}
-        if not (self.schedule.due(at) or asked):
+        self._asked |= {pid for event in events if (pid := _short_of_something(event)) is not None}
+        if not (self.schedule.due(at) or (self._asked and at - self._read_ns >= ASKED_NS)):
             return ()
+        asked, self._asked, self._read_ns = self._asked, set(), at
         found = self._sources.read("limits", lambda: self._limits.read(watched, at, asked, placed=placed), at) or []
         self.last = tuple(found)
         if at >= self._used.at_ns + self.schedule.compared_ns():

@@ -20,6 +20,7 @@ from trainprobe.collect.kernel_log import KernelLog
 from trainprobe.collect.limits import LimitReader, first_of_each_run
 from trainprobe.collect.nvml import Gpus
 from trainprobe.collect.orphans import Orphans, workers_of
+from trainprobe.collect.owners import read_in_turn
 from trainprobe.collect.process import Processes, young
 from trainprobe.collect.procfs import Proc
 from trainprobe.collect.shared_memory import SharedMemoryReader
@@ -63,7 +64,9 @@ GPUS_NS = NS // 2
 ORPHANS_NS = 60 * NS
 IO_LIMITS_NS = 10 * NS
 ORPHANS_SOON_NS = 5 * NS
-DESCRIPTORS_NS = 10 * NS
+DESCRIPTORS_NS, FAILED_NS = 10 * NS, NS  # of one that holds many; of one that has none left, which tells it in a loop
+READING_SECONDS = 0.05
+"""For what the descriptors of all of them are, in a turn: a user may have a thousand such, with as many files each."""
 MANY = 0.4  # of the limit of descriptors: their kinds are worth a look
 NO_CGROUPS = Unavailable(
     template(
@@ -229,11 +232,17 @@ class Collectors:
             for one in limits
             if one.kind == "fds" and one.used > MANY * one.limit and at >= self._due.descriptors.get(one.pid, 0)
         }
-        for pid in failed | many:
+        found: list[DescriptorSample] = []
+
+        def read(pid: int) -> None:
             self._due.descriptors[pid] = at + DESCRIPTORS_NS
+            one = self._sources.read("proc", partial(descriptors.kinds, self._proc, pid), at)
+            found.extend([one] if one is not None else [])
+
+        again = {pid for pid in failed if at >= self._due.descriptors.get(pid, 0) - DESCRIPTORS_NS + FAILED_NS}
+        read_in_turn({pid: self._proc.pool.owner(pid) for pid in again | many}, read, READING_SECONDS)
         self._due.descriptors = {pid: due for pid, due in self._due.descriptors.items() if due > at - DESCRIPTORS_NS}
-        found = [self._sources.read("proc", partial(descriptors.kinds, self._proc, pid), at) for pid in failed | many]
-        return tuple(one for one in found if one is not None)
+        return tuple(found)
 
     def _read_shared(
         self, now: Moment, watched: Sequence[Watched], events: Sequence[Event]

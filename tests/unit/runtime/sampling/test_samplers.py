@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups, Throttling
+from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.source import Sources
 from trainprobe.collect.watched import Watched
-from trainprobe.model.event import ProcessEvent, ProcessEventKind
+from trainprobe.model.event import CallFailed, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
 from trainprobe.runtime.sampling.samplers import Collectors
 
@@ -101,6 +105,32 @@ def test_processes_are_read_the_more_seldom_the_more_there_are(tmp_path: Path, p
     begin = 1000 * NS  # they are old by then
     read = [bool(collectors.read(Moment(at, at), those).processes) for at in range(begin, begin + 21 * NS, NS)]
     assert read == [second % seconds == 0 for second in range(21)]
+
+
+def test_processes_that_fail_for_want_of_descriptors_in_a_loop_cost_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of each ten times a second, and each may have thousands of descriptors. One of another user, who
+    fails once, is looked at then."""
+    fake, looks, limits = FakeProc(tmp_path), Counter[int](), list[int]()
+    those = watched(*((pid, "driver") for pid in range(DRIVER, DRIVER + 30)))
+    for process in those:
+        fake.add(process.pid)
+    monkeypatch.setattr(fake.proc.pool, "owner", lambda pid: 1000 if pid > DRIVER else 1001)
+    monkeypatch.setattr(descriptors, "kinds", lambda proc, pid: looks.update([pid]) or time.sleep(0.006))
+    read = LimitReader.read
+    monkeypatch.setattr(LimitReader, "read", lambda *args, **more: limits.append(1) or read(*args, **more))
+    collectors, begin = Collectors(Sources(), fake.proc), 1000 * NS
+    for turn in range(20):
+        at = begin + turn * NS // 10
+        failing = those if turn == 10 else those[1:]
+        events = [CallFailed(at, one.pid, one.pid, "openat", 24) for one in failing]
+        before = looks.total()
+        collectors.read(Moment(at, at), those, events)
+        assert looks.total() - before <= 10
+    assert looks[DRIVER] == 1
+    assert looks.total() <= 2 * 30 + 1
+    assert len(limits) <= 9
 
 
 def test_a_quota_is_read_once_for_all_runs_of_a_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
