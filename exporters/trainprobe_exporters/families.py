@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
+from itertools import islice, zip_longest
 
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Report, Run, has_ended
@@ -76,8 +77,9 @@ class SeriesTable:
         self._jobs = {place.label: self._job(place) for place in self.slots}
         accounts: dict[tuple[str, str], RankAccount] = {}
         left_out: set[_Series] = set()
+        seats = self._seats(runs.values())
         for run in runs.values():
-            left_out |= self._add_run(run, accounts)
+            left_out |= self._add_run(run, seats, accounts)
         vanished = [
             key
             for key, account in self._accounts.items()
@@ -107,7 +109,20 @@ class SeriesTable:
             families[reading.metric.name].samples.append((reading.labels, reading.value))
         return [family for family in families.values() if family.samples]
 
-    def _add_run(self, run: Run, accounts: dict[tuple[str, str], RankAccount]) -> set[_Series]:
+    def _seats(self, runs: Iterable[Run]) -> set[tuple[str, int]]:
+        """(run, place) of the ranks that have series of their own: of each user one after the other, until there are
+        MAX_RANKS."""
+        waiting: dict[str, list[tuple[str, int]]] = {}
+        for run in runs:
+            if self.slots.get(run.key) is not None:
+                seats = [(run.key, place) for place in range(min(len(run.ranks), MAX_RANKS_PER_RUN))]
+                waiting.setdefault(run.user, []).extend(seats)
+        in_turn = (seat for each in zip_longest(*waiting.values()) for seat in each if seat is not None)
+        return set(islice(in_turn, max(0, MAX_RANKS - len(self._ranks))))
+
+    def _add_run(
+        self, run: Run, seats: set[tuple[str, int]], accounts: dict[tuple[str, str], RankAccount]
+    ) -> set[_Series]:
         """Take a run's ranks: into series of their own, or their growth into ``other``. Returns what was left out."""
         place = self.slots.get(run.key)
         left_out: set[_Series] = set()
@@ -119,7 +134,7 @@ class SeriesTable:
             account = accounts[key] = self._accounts.get(key) or RankAccount()
             account.ended = run.ended
             readings, growth = account.add_readings(rank_readings(run, rank, private_labels=self._private_labels))
-            if place is None or index >= MAX_RANKS_PER_RUN or len(self._ranks) >= MAX_RANKS:
+            if place is None or (run.key, index) not in seats:
                 self._others.add(growth)
                 continue
             kept, out = within_budget(readings)

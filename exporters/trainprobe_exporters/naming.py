@@ -8,13 +8,15 @@ living one needs the place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import count
 
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Run
 from trainprobe_exporters.labels import label_value
 
 OTHER = "other"
-MAX_RUNS = 64
+MAX_RUNS = 128
+"""Twice as many as the daemon watches of one user with all the ids that he was lent, which are users here."""
 MAX_RUNS_PER_USER = 16
 
 
@@ -59,11 +61,16 @@ class RunSlots:
 
     def _seat(self, run: Run) -> None:
         label = label_value(run.run)
-        same = next((place.run for place in self if place.label == label), None)
-        if label in ("", OTHER) or (same is not None and latest([same, run]) != [run]):
+        same = [place for place in self if label_value(place.run.run) == label]
+        own = next((place for place in same if place.run.user == run.user), None)
+        if label in ("", OTHER) or (own is not None and latest([own.run, run]) != [run]):
             return
-        if same is not None:
-            del self._places[same.key]
+        if own is not None:
+            label = own.label
+            del self._places[own.run.key]
+        elif same:  # another user's: names end in 32 bits, for which anybody can search
+            taken = {place.label for place in self}
+            label = next(other for number in count(2) if (other := f"{label}~{number}") not in taken)
         mine = [place for place in self if place.run.user == run.user]
         crowded = mine if len(mine) >= MAX_RUNS_PER_USER else list(self) if len(self._places) >= MAX_RUNS else None
         if crowded is not None:

@@ -96,6 +96,23 @@ def test_a_run_cannot_pass_for_other_or_for_another_run() -> None:
     assert seen.of(WALL, run="other", rank="other") == 107
 
 
+def test_a_run_of_another_user_with_the_same_name_keeps_nobody_from_his_series() -> None:
+    """Names end in 32 bits of a digest, and who knows a name can search for settings that give it."""
+    series = SeriesTable(linger_seconds=300)
+    false, true = (a_run("r", a_stepping_rank(wall=wall), user=user) for wall, user in ((7.0, "eve"), (9.0, "ann")))
+    for run in (false, true):
+        run.attempt = 1 + (run is true)  # by which the daemon tells them apart
+    for at in (NOW, NOW + 1):
+        series.fold(a_report(false, true, at=at))
+        assert told_now(series, at).of(WALL, run="r", rank="0") == 7
+        assert told_now(series, at).of(WALL, run="r~2", rank="0") == 9
+    again = a_run("r", a_stepping_rank(wall=1.0), user="ann", attempt=3)
+    true.ended = NOW + 2
+    series.fold(a_report(false, true, again, at=NOW + 2))
+    assert told_now(series, NOW + 2).label_values("run", WALL) == {"r", "r~2"}
+    assert told_now(series, NOW + 2).of(WALL, run="r~2", rank="0") == 1
+
+
 def test_runs_that_have_left_take_no_memory() -> None:
     """300 runs of a minute, one after the other. Fifty of them fill what lingers and what is cached."""
     series, held = SeriesTable(linger_seconds=300), {}

@@ -107,6 +107,28 @@ def test_one_user_cannot_take_all_places() -> None:
     assert {"r500", "r501", "r502"} <= named
 
 
+def test_one_users_ranks_leave_the_others_their_series() -> None:
+    """His runs began first, with more ranks than there are places."""
+    ranks = [a_stepping_rank(name=str(n), wall=10.0) for n in range(MAX_RANKS_PER_RUN)]
+    greedy = [a_run(f"greedy{n}", *ranks, user="greedy") for n in range(2 * MAX_RANKS // MAX_RANKS_PER_RUN)]
+    series = SeriesTable()
+    series.fold(a_report(*greedy, a_run("modest", *ranks[:8], user="modest")))
+    wall = told_now(series, NOW).all("trainprobe_run_wall_seconds_total")
+    own = [dict(labels)["run"] for labels in wall if dict(labels)["run"] != "other"]
+    assert own.count("modest") == 8
+    assert len(own) == MAX_RANKS
+
+
+def test_a_user_with_all_the_runs_that_he_can_have_leaves_places() -> None:
+    """Each id that he was lent is a user of its own here."""
+    series = SeriesTable()
+    series.fold(a_report(*(run for n in range(8) for run in many(8, user=f"{100000 + n}", first=8 * n))))
+    series.fold(a_report(*(run for n in range(8) for run in many(8, user=f"{100000 + n}", first=8 * n)),
+                         *many(3, user="modest", first=500)))  # fmt: skip
+    named = told_now(series, NOW).label_values("run", "trainprobe_run_wall_seconds_total")
+    assert named >= {run.run for run in many(3, user="modest", first=500)}
+
+
 def test_a_run_that_moves_from_other_to_its_own_name_leaves_its_past_there() -> None:
     series = SeriesTable(linger_seconds=0)
     runs = many(MAX_RUNS_PER_USER + 1, user="ann")
