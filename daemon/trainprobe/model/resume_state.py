@@ -61,3 +61,4 @@ class ResumedJob:
     run: str  # that attempt
     goodput: Goodput
     at_ns: int = 0  # before all that is seen
+    user: str = ""  # whose

@@ -128,11 +128,11 @@ class Database:
         yield from self._rows(names)
 
     def last_ended_of_jobs(self, jobs: Sequence[str]) -> Iterator[RunRow]:
-        """Of each job that the body of an ended run names, the one that ended last. Reads all bodies."""
+        """Of each user's jobs that the body of an ended run names, the one that ended last. Reads all bodies."""
         job = "CASE WHEN json_valid(body) THEN json_extract(body, '$.job') END"
         names = self._connection.execute(
-            f"SELECT run FROM (SELECT run, row_number() OVER (PARTITION BY {job} ORDER BY ended DESC) AS nth FROM runs "
-            f"WHERE ended IS NOT NULL AND {job} IN (SELECT value FROM json_each(?))) WHERE nth = 1",
+            f"SELECT run FROM (SELECT run, row_number() OVER (PARTITION BY uid, {job} ORDER BY ended DESC) AS nth "
+            f"FROM runs WHERE ended IS NOT NULL AND {job} IN (SELECT value FROM json_each(?))) WHERE nth = 1",
             (json.dumps(jobs),),
         ).fetchall()
         yield from self._rows(names)

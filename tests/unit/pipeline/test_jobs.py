@@ -89,7 +89,9 @@ def test_runs_that_are_dropped_before_a_report_leave_nothing() -> None:
 
 def test_an_attempt_that_goes_on_keeps_the_account_before_it_however_many_runs_end_beside_it() -> None:
     jobs = Jobs()
-    jobs.keep_account(ResumedJob(JOB, "train.py-1", Goodput(productive_seconds=1000.0, progress=ENDED_BEFORE)))
+    jobs.keep_account(
+        ResumedJob(JOB, "train.py-1", Goodput(productive_seconds=1000.0, progress=ENDED_BEFORE), user="user")
+    )
     jobs.begin(RunStarted("train.py-2", 0, 1, ("python",), "user", "/", job=JOB))
     live = Run("train.py-2", ["python"], "user", "/", 2000.0)
     for number in range(3 * KEPT):
@@ -107,8 +109,35 @@ def test_a_later_daemon_goes_on_with_what_an_earlier_one_kept() -> None:
     first = an_attempt(earlier, 1000 * NS, "train.py-1")
     (told,) = runs(earlier, first.now)
     pipeline = Pipeline()
-    pipeline.step(Frame(moment(first.now), (ResumedJob(JOB, told.run, told.goodput),)))
+    pipeline.step(Frame(moment(first.now), (ResumedJob(JOB, told.run, told.goodput, user=told.user),)))
     second = an_attempt(pipeline, first.now + ns(4), "train.py-2")
     (found,) = runs(pipeline, second.now)
     assert found.goodput.attempt == 2
     assert found.goodput.badput["recovery"] == pytest.approx(4)
+
+
+def test_a_job_of_another_user_with_the_same_name_is_another_job() -> None:
+    """Names end in 32 bits of a digest, and who knows a name can search for settings that give it."""
+    jobs = Jobs()
+    jobs.keep_account(
+        ResumedJob(JOB, "train.py-1", Goodput(productive_seconds=1000.0, progress=ENDED_BEFORE), user="a")
+    )
+    for user, seconds in (("eve", 0.0), ("a", 1000.0)):
+        name = f"train.py-2-{user}"
+        jobs.begin(RunStarted(name, 0, 1, ("python",), user, "/", job=JOB))
+        told = jobs.with_goodput(Run(name, ["python"], user, "/", 2000.0)).goodput
+        assert told.productive_seconds == seconds
+
+
+def test_one_users_runs_leave_the_accounts_of_the_others() -> None:
+    jobs = Jobs()
+    jobs.keep_account(
+        ResumedJob(JOB, "train.py-1", Goodput(productive_seconds=1000.0, progress=ENDED_BEFORE), user="a")
+    )
+    for number in range(3 * KEPT):
+        name = f"sweep.py-{number}"
+        jobs.begin(RunStarted(name, 0, 1, ("python",), "eve", "/", job=name))
+        jobs.with_goodput(Run(name, ["python"], "eve", "/", 2000.0))
+        jobs.forget({name})
+    jobs.begin(RunStarted("train.py-2", 0, 1, ("python",), "a", "/", job=JOB))
+    assert jobs.with_goodput(Run("train.py-2", ["python"], "a", "/", 2000.0)).goodput.productive_seconds == 1000.0

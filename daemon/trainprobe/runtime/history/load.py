@@ -42,8 +42,8 @@ def attempts_and_jobs(database: Database) -> tuple[dict[int, dict[str, int]], tu
     """By user (-1: not known), the latest attempt of each run and of each job; the accounts of the jobs whose attempts
     have ended, the latest last, and those of live runs behind them."""
     attempts: dict[int, dict[str, int]] = {}
-    jobs: dict[str, ResumedJob] = {}
-    going_on = {run.job: run.goodput.attempt for run in _decoded(database.runs(live=True)) if run.job}
+    jobs: dict[tuple[str, str], ResumedJob] = {}
+    going_on = {_job(run): run.goodput.attempt for run in _decoded(database.runs(live=True)) if run.job}
     others = 0
     for row in database.latest_of_each(KNOWN):
         latest = attempts.setdefault(-1 if row.uid is None else row.uid, {})
@@ -52,14 +52,19 @@ def attempts_and_jobs(database: Database) -> tuple[dict[int, dict[str, int]], tu
                 latest[name] = max(latest.get(name, 0), run.attempt)
             if row.ended is None:
                 continue
-            others += run.job not in going_on
-            if run.job and (run.job in going_on or others <= JOBS):
-                jobs.setdefault(run.job, ResumedJob(run.job, run.key, run.goodput))
-    older = [job for job, attempt in going_on.items() if attempt > 1 and job not in jobs]
+            others += _job(run) not in going_on
+            if run.job and (_job(run) in going_on or others <= JOBS):
+                jobs.setdefault(_job(run), ResumedJob(run.job, run.key, run.goodput, user=run.user))
+    older = [job[1] for job, attempt in going_on.items() if attempt > 1 and job not in jobs]
     for run in _decoded(database.last_ended_of_jobs(older)) if older else ():
-        jobs.setdefault(run.job, ResumedJob(run.job, run.key, run.goodput))
-    latest_first = sorted(jobs.values(), key=lambda kept: kept.job not in going_on)
-    return attempts, tuple(latest_first[::-1])
+        jobs.setdefault(_job(run), ResumedJob(run.job, run.key, run.goodput, user=run.user))
+    latest_first = sorted(jobs, key=lambda job: job not in going_on)
+    return attempts, tuple(jobs[job] for job in latest_first[::-1])
+
+
+def _job(run: Run) -> tuple[str, str]:
+    """Of two users two jobs may have one name."""
+    return run.user, run.job
 
 
 def _rank(found: RankFound) -> Rank:
