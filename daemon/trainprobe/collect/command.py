@@ -151,25 +151,33 @@ def _name(path: str) -> str:
 
 
 _SECRET_WORDS = frozenset({
-    "key", "keys", "apikey", "token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "pass",
-    "credential", "credentials", "auth", "authorization", "bearer", "pw", "sig", "signature", "pat",
+    "key", "keys", "apikey", "apikeys", "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase",
+    "pwd", "pass", "credential", "credentials", "auth", "authorization", "bearer", "pw", "sig", "signature", "pat",
+    "cookie", "webhook",
 })  # fmt: skip
 _SECRET_ENDS = ("apikey", "accesskey", "secretkey", "authkey", "token", "secret", "password", "passwd")
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _PLAIN = re.compile(r"-?[0-9]{1,7}(\.[0-9]{1,7})?|true|false|none|yes|no|on|off|auto", re.IGNORECASE)
-_IN_URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@]+@")
-_IN_TEXT = re.compile(
-    r"((?:[A-Za-z0-9_.-]{0,64}(?:api_?key|access_?key|secret|token|passw(?:or)?d|credential)[A-Za-z0-9_.-]{0,64})"
-    r"[\"']?\s{0,4}[=:]\s{0,4})[\"']?[^\s\"',;&)]{4,}",
-    re.IGNORECASE,
-)
-_IN_QUERY = re.compile(r"([?&][^=&\s]{0,64}(?:sig|signature|key|pass|auth|credential)=)[^&\s]+", re.IGNORECASE)
+_IN_URL = re.compile(r"(?<![a-zA-Z0-9+.-])([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s]+@")
+_IN_QUERY = re.compile(r"([?&][^=&?\s]{0,64}(?:sig|signature|key|pass|auth|credential)=)[^&\s]+", re.IGNORECASE)
 _IN_HEADER = re.compile(
     r"(\b(?:authorization\s{0,4}[=:]\s{0,4})?(?:bearer|basic)\s{1,4})[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE
 )
+_IN_SCHEME = re.compile(
+    r"(\bauthorization[\"']?\s{0,4}[=:]\s{0,4}[\"']?(?:[a-z][a-z0-9-]{0,30}\s{1,4})?)[^\s\"',;]{4,}", re.IGNORECASE
+)
+_IN_PATH = re.compile(
+    r"((?:hooks\.slack\.com/[a-z]{1,20}|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/[a-z0-9]{1,20}|"
+    r"api\.telegram\.org)/)[^\s\"']{6,}",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)[\"']?\s{0,4}[=:]\s{0,4}[\"']?")
+_VALUE = re.compile(r"[^\s\"',;&)]{4,}")
 _LOOKS = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|"
-    r"glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|"
+    r"glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|A[KS]IA[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|"
+    r"nvapi-[A-Za-z0-9_-]{16,}|pypi-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|gsk_[A-Za-z0-9]{20,}|"
+    r"[0-9]{8,10}:[A-Za-z0-9_-]{35}|"
     r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]+)?)"
 )
 
@@ -209,8 +217,19 @@ def _secret(name: str) -> bool:
 def _scrub(text: str) -> str:
     """One argument that is no secret by its name, but may hold one (a URL, inline code)."""
     text = _IN_URL.sub(rf"\1{REDACTED}@", text)
-    text = _IN_QUERY.sub(rf"\1{REDACTED}", text)
-    text = _IN_HEADER.sub(rf"\1{REDACTED}", text)
-    text = _LOOKS.sub(REDACTED, text)
-    text = _IN_TEXT.sub(rf"\1{REDACTED}", text)
+    for pattern in (_IN_PATH, _IN_QUERY, _IN_HEADER, _IN_SCHEME):
+        text = pattern.sub(rf"\1{REDACTED}", text)
+    text = _without_named(_LOOKS.sub(REDACTED, text))
     return text if len(text) <= ARGUMENT_LIMIT else text[:ARGUMENT_LIMIT] + "…"
+
+
+def _without_named(text: str) -> str:
+    """Without the values of names in it that are a secret's by their words, as in --export=ALL,DB_PASS=x."""
+    shown, at = [], 0
+    for match in _NAMED.finditer(text):
+        named = match.start() >= at and _secret(match[1]) and not match[1].lower().endswith("authorization")
+        value = _VALUE.match(text, match.end()) if named else None
+        if value is not None and not _PLAIN.fullmatch(value[0]):
+            shown += [text[at : match.end()], REDACTED]
+            at = value.end()
+    return "".join([*shown, text[at:]])
