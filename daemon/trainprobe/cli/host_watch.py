@@ -100,6 +100,7 @@ class HostWatch:
         self._notifier = Notifier.of_environment()
         self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         self._loop = Loop()
+        self._listens = False
         self._watchdog_ns = self._give_back_ns = 0
         self._close_record: Callable[[], object] = lambda: None
         proc = Proc(owners=publisher.answers)
@@ -118,8 +119,7 @@ class HostWatch:
         try:
             self._loop.on_wake(self._made.probes.fileno())
             self._loop.on_readable(self._signals.fileno(), self._take_signals)
-            if (readers := self._readers.fileno()) is not None:
-                self._loop.on_readable(readers, self._opened)
+            self._listen()
             self._observer.turn(woken=False)
             self._notifier.notify("READY=1", "STATUS=watching")
             garbage_collection.make_rare()
@@ -146,10 +146,20 @@ class HostWatch:
         if self._notifier.watchdog_ns and now >= self._watchdog_ns:
             self._watchdog_ns = now + self._notifier.watchdog_ns
             self._notifier.notify("WATCHDOG=1")
+        self._listen()
+
+    def _listen(self) -> None:
+        """For who reads a report, once until the next turn: its owner can open it without end."""
+        if not self._listens and (readers := self._readers.fileno()) is not None:
+            self._loop.on_readable(readers, self._opened)
+            self._listens = True
 
     def _opened(self) -> None:
         if self._readers.read(clock.now().monotonic_ns):
             self._observer.look_sooner()
+        if (readers := self._readers.fileno()) is not None:
+            self._loop.forget(readers)
+        self._listens = False
 
     def _publish(self, report: Report) -> None:
         now = clock.now()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from trainprobe.cli import main
 from trainprobe.cli.daemon import hears_of_others
-from trainprobe.cli.host_watch import reloaded
+from trainprobe.cli.host_watch import HostWatch, reloaded
 from trainprobe.config.schema import BudgetConfig, DaemonConfig, Matches, Privacy, PythonStack, TargetsConfig
+from trainprobe.runtime.loop.event_loop import Loop
 from trainprobe.runtime.session import privileges
 from trainprobe.store.database import Database
 from trainprobe.store.schema import MIGRATIONS
@@ -74,3 +79,29 @@ def test_what_a_reload_takes_over_and_what_waits_for_a_restart() -> None:
     holds, waiting = reloaded(new, old)
     assert waiting == ["python_stack"]
     assert not holds.privacy.stacks
+
+
+def test_who_opens_his_report_without_end_is_heard_once_a_turn() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x")  # which nobody takes out: it stays readable
+    heard: list[int] = []
+    watch: Any = object.__new__(HostWatch)
+    watch._loop, watch._listens, watch._watchdog_ns, watch._give_back_ns = Loop(), False, 0, 1 << 62
+    watch._notifier = SimpleNamespace(watchdog_ns=0)
+    watch._readers = SimpleNamespace(fileno=lambda: reading, read=lambda now_ns: heard.append(now_ns) or True)
+    turns: list[int] = []
+
+    def turn(*, woken: bool) -> None:
+        turns.append(time.monotonic_ns())
+        if len(turns) == 3:
+            watch._loop.stop()
+
+    due = time.monotonic_ns() + 30_000_000
+    watch._observer = SimpleNamespace(turn=turn, look_sooner=lambda: None, due_ns=lambda: due + 30_000_000 * len(turns))
+    watch._listen()
+    watch._loop.run(watch)
+    assert len(turns) == 3
+    assert len(heard) == 3
+    watch._loop.close()
+    os.close(reading)
+    os.close(writing)
