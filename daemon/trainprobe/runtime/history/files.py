@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -86,6 +87,12 @@ class HistoryFiles:
         for tier in TIERS:
             if tier.keep is not None:
                 self._segments.forget(f"{wire.STEPS}/{run}", now - tier.keep, infix=f"_{tier.name}_")
+
+    def shorten_steps(self, run: str) -> int:
+        """All segments but the current ones of a run that goes on; the bytes that they took."""
+        before = self.size_of(run)
+        self._segments.forget(f"{wire.STEPS}/{run}", math.inf)
+        return before - self.size_of(run)
 
     def forget_stalls(self, before: float) -> None:
         self._segments.forget(wire.STALLS, before)

@@ -51,26 +51,30 @@ def by_age(database: Database, files: HistoryFiles, retention: Retention, now: f
 
 
 def by_size(database: Database, files: HistoryFiles, retention: Retention) -> None:
-    """While the history takes more than it may, delete stalls beyond their part and the oldest runs that are over, of
-    the user who has most; what goes on stays."""
+    """While the history takes more than it may, delete stalls beyond their part, then of the user who has most the
+    oldest runs that are over, then steps of those that go on."""
     size = files.bytes  # walks through all of them
     if database.bytes + size <= FULL * retention.bytes:
         return
     size -= files.shorten_stalls(STALLS * retention.bytes)
     database.forget_unread_stalls()
     over: dict[int | None, list[str]] = {}
+    live: dict[int | None, list[str]] = {}
     taken = Counter[int | None]()
     for run, uid, ended in database.run_names():
         taken[uid] += files.size_of(run)
-        if ended is not None:
-            over.setdefault(uid, []).append(run)
-    while over and database.bytes + size > ROOM * retention.bytes:
-        most = max(over, key=lambda uid: taken[uid])
-        run = over[most].pop()
-        if not over[most]:
-            del over[most]
-        database.forget_run(run)
-        freed = files.forget_run(run)
+        (live if ended is None else over).setdefault(uid, []).append(run)
+    while taken and database.bytes + size > ROOM * retention.bytes:
+        most = max(taken, key=taken.__getitem__)
+        if over.get(most):
+            run = over[most].pop()
+            database.forget_run(run)
+            freed = files.forget_run(run)
+        elif live.get(most):
+            freed = files.shorten_steps(live[most].pop())
+        else:
+            del taken[most]
+            continue
         taken[most] -= freed
         size -= freed
     database.give_back()

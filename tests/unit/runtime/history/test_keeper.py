@@ -394,6 +394,22 @@ def test_runs_of_the_user_with_most_make_room(kept: Kept, monkeypatch: pytest.Mo
     assert len(live.stalls) == 250
 
 
+def test_runs_that_go_on_for_ever_leave_the_others_theirs(kept: Kept) -> None:
+    """Steps are written as long as a run lasts, of each of its ranks."""
+    kept.open()
+    kept.run(Training("theirs-00000001", "4242", ended=NOW - 9), 1)
+    kept.run(Training("flood-00000001"), 1)
+    kept.history.close()
+    database, files = Database(kept.directory / "history.sqlite"), kept.history._files
+    for number in range(1, 30):
+        files.append([("steps/flood-00000001/0_step_", "steps", "x" * 50_000 + "\n")], number)
+    before = files.size_of("flood-00000001")
+    by_size(database, files, Retention(bytes=database.bytes + files.bytes - 600_000))
+    assert {row.run for row in database.runs()} == {"theirs-00000001", "flood-00000001"}
+    assert 0 < files.size_of("flood-00000001") < before
+    database.close()
+
+
 def test_bodies_of_runs_are_not_loaded_together(kept: Kept) -> None:
     kept.open()
     kept.run(Training(), 3)
