@@ -71,12 +71,14 @@ def place_of_path(path: str) -> CgroupPlace:
     container = pod = job = step = unit = None
     slurm = False
     parts = [part for part in path.split("/") if part not in ("", "..")]
+    own = False  # below here a user names what he likes
     for index, part in enumerate(parts):
-        if (match := _POD.search(part)) and part.startswith(("pod", "kubepods", "kubelet")):
+        own = own or part.startswith("user@")
+        if not own and (match := _POD.search(part)) and part.startswith(("pod", "kubepods", "kubelet")):
             pod = match[1].replace("_", "-")
         if name := _container(part, parts[index - 1] if index else ""):
             container, unit = name, None
-        slurm = slurm or part.startswith("slurm") or part.endswith("slurmstepd.scope")
+        slurm = not own and (slurm or part.startswith("slurm") or part.endswith("slurmstepd.scope"))
         if slurm and (match := _JOB.fullmatch(part)):
             job, step = match[1], None
         elif job and (match := _STEP.fullmatch(part)):

@@ -56,6 +56,13 @@ def test_a_pod_is_known_by_its_uid_and_container(path: str) -> None:
     assert place_of_path(path) == CgroupPlace(container=ID, pod_uid=POD)
 
 
+@pytest.mark.parametrize("path", [*PODS.values(), "/slurm/uid_0/job_4711/step_0"])
+def test_a_users_own_manager_makes_no_pod_and_no_job(path: str) -> None:
+    """Below it the user names cgroups: another one's pod would have his training."""
+    place = place_of_path(f"/user.slice/user-1000.slice/user@1000.service/app.slice{path}")
+    assert (place.pod_uid, place.slurm_job, place.slurm_step) == (None, None, None)
+
+
 def test_a_static_pod_has_a_uid_without_dashes() -> None:
     assert place_of_path(f"/kubepods/burstable/pod{MIRROR}/{ID}").pod_uid == MIRROR
 

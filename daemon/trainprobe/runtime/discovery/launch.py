@@ -84,10 +84,13 @@ class Launches:
         return top, script
 
     def user(self, uid: int) -> str:
-        """A user's name, the number where there is none (or where the directory service does not answer)."""
+        """A user's name, the number where there is none (or where the directory service does not answer). A name of
+        digits would be taken for another one's number."""
         if uid not in self._users:
             name = self._proc.user(uid)
-            self._users[uid] = identity.shown(name.decode("utf-8", "replace")) if name else str(uid)
+            self._users[uid] = (
+                str(uid) if not name or name.isdigit() else identity.shown(name.decode("utf-8", "replace"))
+            )
         return self._users[uid]
 
 

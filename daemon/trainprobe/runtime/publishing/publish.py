@@ -144,8 +144,11 @@ def _latest_stalls(run: Run) -> list[object]:
 
 
 def uid_of(user: str) -> int | None:
-    """The number of a user by name; one without a name is called by its number."""
+    """The number of a user by name; one without a name is called by its number, and no directory service is asked: each
+    of the ids that a user was lent would be another question."""
+    if user.isascii() and user.isdecimal():
+        return int(user) if len(user) <= 10 else None
     try:
         return pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError):
-        return int(user) if user.isascii() and user.isdecimal() and len(user) <= 10 else None
+        return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pwd
 import re
+from pathlib import Path
 
 import pytest
 
+from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect.cgroup_path import CgroupPlace
 from trainprobe.runtime.discovery.identity import (
     IdentityInput,
@@ -18,6 +21,8 @@ from trainprobe.runtime.discovery.identity import (
     restarts,
     sanitised,
 )
+from trainprobe.runtime.discovery.launch import Launches
+from trainprobe.runtime.publishing.publish import uid_of
 
 LOCAL = IdentityInput(script="train.py", boot_id="b", launcher_pid=7, launcher_ticks=100)
 
@@ -146,3 +151,18 @@ def test_ranks() -> None:
 
 def test_restart_counts_that_are_no_numbers_count_as_none() -> None:
     assert restart({"SLURM_RESTART_COUNT": "x", "TORCHELASTIC_RESTART_COUNT": "-1"}) == "0.0"
+
+
+def test_no_directory_service_is_asked_for_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop waits for it, and a user has as many ids without a name as he was lent."""
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: pytest.fail(name))
+    assert uid_of("165537") == 165537
+    assert uid_of("9" * 11) is None
+
+
+def test_a_name_of_digits_is_nobody_elses_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc = FakeProc(tmp_path).proc
+    names = {1000: b"ann", 5000: b"1001"}
+    monkeypatch.setattr(proc, "user", names.get)
+    launches = Launches(proc, 1)
+    assert [launches.user(uid) for uid in (1000, 5000, 1001)] == ["ann", "5000", "1001"]
