@@ -143,7 +143,7 @@ def rank(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def sanitised(base: str) -> str:
     """A base that is safe as a label, a file name and a URL part."""
-    return _UNFIT.sub("-", base)[:BASE_LIMIT].strip("-.") or "python"
+    return _UNFIT.sub("-", base)[:BASE_LIMIT].strip("-._") or "python"
 
 
 def shown(text: str) -> str:

@@ -23,6 +23,7 @@ from trainprobe.runtime.discovery.identity import (
 )
 from trainprobe.runtime.discovery.launch import Launches
 from trainprobe.runtime.publishing.publish import uid_of
+from trainprobe.wire.history import fit_run
 
 LOCAL = IdentityInput(script="train.py", boot_id="b", launcher_pid=7, launcher_ticks=100)
 
@@ -166,3 +167,8 @@ def test_a_name_of_digits_is_nobody_elses_number(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(proc, "user", names.get)
     launches = Launches(proc, 1)
     assert [launches.user(uid) for uid in (1000, 5000, 1001)] == ["ann", "5000", "1001"]
+
+
+@pytest.mark.parametrize("script", ["__main__.py", "_train.py", "..", "-x", "_"])
+def test_the_history_keeps_runs_of_any_script(script: str) -> None:
+    assert fit_run(name(facts(script=script)))
