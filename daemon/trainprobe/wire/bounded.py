@@ -32,13 +32,14 @@ class BoundedReport:
         encoded = encoded or Encoded()
         self._runs = {run.key: encoded.text(run) for run in report.runs}
 
-    def encode(self, limit: int, runs: Collection[str] | None = None) -> bytes:
-        """The report, of ``runs`` only where they are given, in at most ``limit`` bytes of JSON.
+    def encode(self, limit: int, runs: Collection[str] | None = None, host: Report | None = None) -> bytes:
+        """The report, of ``runs`` only where they are given, in at most ``limit`` bytes of JSON. ``host``: with what
+        that one says beside its runs.
 
         What does not fit is left out of the largest runs of the users who have most: the oldest entries of lists, then
         ranks; last the runs that ended first. ``totals`` and counters count everything.
         """
-        head = _encoded(dataclasses.replace(self._report, runs=[]))
+        head = _encoded(dataclasses.replace(host or self._report, runs=[]))
         if len(head) > limit:
             whole = self._report
             head = _encoded(Report(whole.version, whole.generated, whole.generated_monotonic))

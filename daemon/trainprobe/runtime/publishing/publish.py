@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pwd
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from trainprobe.wire.bounded import BoundedReport, Encoded
 LIMIT = 1 << 21  # bytes; the exporter reads twice as many
 USERS_NS = 2 * NS
 IDLE_NS = 10 * NS
+HOST = "host"  # the container of a /dev/shm that is none's
 
 
 class Publisher:
@@ -128,13 +130,25 @@ class Publisher:
             if not all_due and before.get(uid) == stalls[uid]:
                 continue
             theirs = whole  # the usual case: one user trains
-            if len(runs) < len(report.runs):
-                theirs = bounded.encode(LIMIT, runs)
+            if len(runs) < len(report.runs) or report.orphans or report.shared_memory:
+                theirs = bounded.encode(LIMIT, runs, self._without_others(report, uid))
             if self.owners.write(uid, theirs):
                 self._written(str(self.owners.path(uid)))
         for uid in self._owners - owned.keys():
             self.owners.forget(uid)
         self._owners = set(owned)
+
+    def _without_others(self, report: Report, uid: int) -> Report:
+        """Without other users' orphans, and without names of files that only a container sees."""
+        orphans = report.orphans and [one for one in report.orphans if self._is_of(one.pid, uid)]
+        shared = [one if one.container == HOST else dataclasses.replace(one, leaked=[]) for one in report.shared_memory]
+        return dataclasses.replace(report, orphans=orphans, shared_memory=shared)
+
+    def _is_of(self, pid: int, uid: int) -> bool:
+        try:
+            return self.answers.of_process(pid) == self.answers.of(uid)
+        except OSError:
+            return False
 
 
 def _latest_stalls(run: Run) -> list[object]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders.users import STRANGER, output, reachable
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Rank, Report, Run, Stall
+from trainprobe.model.report import Evidence, Orphan, Rank, Report, Run, SharedMemory, Stall
 from trainprobe.runtime.publishing import publish, rundir
 from trainprobe.runtime.publishing.publish import Publisher
 
@@ -61,6 +61,29 @@ def test_each_owner_gets_his_own_runs_and_no_others(directory: Path) -> None:
     assert sorted(path.name for path in (directory / "users").iterdir()) == ["0.json", "4242.json"]
     publisher.publish(report("root"), 9 * NS)
     assert [path.name for path in (directory / "users").iterdir()] == ["0.json"]
+    publisher.close()
+
+
+@pytest.mark.parametrize("users", [("4242",), ("4242", "4343")])
+def test_an_owner_learns_of_no_others_orphans_nor_of_files_in_containers(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, users: tuple[str, ...]
+) -> None:
+    publisher = Publisher(directory)
+    publisher.open()
+    owners = {7: 4242, 8: 4343}
+    monkeypatch.setattr(publisher.answers, "of_process", lambda pid: owners.get(pid) or os.stat(f"/proc/{-pid}").st_uid)
+    told = report(*users)
+    told.orphans = [Orphan(pid, "pt_data_worker", 1, 1, 0) for pid in (7, 8, 9)]
+    left = [Evidence("left", 1, "bytes", 5, "/dev/shm/torch_5_x")]
+    told.shared_memory = [SharedMemory("0:30", place, 1, 2, 1, left) for place in ("host", "c0ffee")]
+    publisher.publish(told, NS)
+    own = json.loads((directory / "users" / "4242.json").read_text())
+    assert [one["pid"] for one in own["orphans"]] == [7]
+    assert [(one["container"], len(one["leaked"])) for one in own["shared_memory"]] == [("host", 1), ("c0ffee", 0)]
+    assert own["shared_memory"][1]["leaked_bytes"] == 1
+    every = json.loads((directory / "report.json").read_text())
+    assert [one["pid"] for one in every["orphans"]] == [7, 8, 9]
+    assert len(every["shared_memory"][1]["leaked"]) == 1
     publisher.close()
 
 
