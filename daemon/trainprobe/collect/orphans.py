@@ -14,6 +14,8 @@ from trainprobe.model.sample import OrphanSample
 WORKER_COMM = "pt_data_worker"
 GRACE_NS = 15 * NS
 """torch's workers look for their parent every 5 s, between two batches: so long they may need to notice."""
+AT_ONCE = 4096
+"""Processes that a look reads one file of: anybody can have ten times as many, of which each takes 15 us."""
 MOST = 256
 """That are reported: of each owner one after the other, until there are so many."""
 READING_SECONDS = 0.1
@@ -33,6 +35,7 @@ class Orphans:
         self._alone: dict[_Key, int] = {}  # since when it has no trainer
         self._held: dict[_Key, _Held] = {}  # at the last reading, the oldest first
         self._waiting = False
+        self._stats: dict[int, Stat] = {}  # the oldest reading first
 
     def add_worker(self, pid: int, ticks: int, driver: int) -> None:
         self._workers.pop((pid, ticks), None)
@@ -41,8 +44,8 @@ class Orphans:
             self._workers.pop(next(iter(self._workers)))
 
     def read(self, now_ns: int) -> tuple[OrphanSample, ...]:
-        """All orphans of the host. Reads one file of every process."""
-        stats = {pid: stat for pid, stat in self._proc.stats(self._proc.pids()).items() if not stat.dead}
+        """All orphans of the host."""
+        stats = self._living()
         alone = {(pid, stat.ticks) for pid, stat in stats.items() if self._is_alone(pid, stat, stats)}
         self._alone = {key: self._alone.get(key, now_ns) for key in alone}
         self._workers = {key: driver for key, driver in self._workers.items() if _is(key, stats)}
@@ -53,8 +56,24 @@ class Orphans:
         in_turn = (pair for keys in zip_longest(*by_owner.values()) for pair in zip(keys, by_owner) if pair[0])
         told = dict(islice(in_turn, MOST))
         self._measure(told)
-        self._waiting = len(old) < len(alone) or len(self._held) < len(told)
+        many = len(self._stats) >= AT_ONCE
+        self._waiting = many or len(old) < len(alone) or len(self._held) < len(told)
         return tuple(self._sample(key, stats[key[0]]) for key in sorted(told))
+
+    def _living(self) -> dict[int, Stat]:
+        """All processes as they were read last, which is now. Of too many, half of those that are read now are new, and
+        half were read longest ago."""
+        pids = self._proc.pids()
+        there = set(pids)
+        known = {pid: stat for pid, stat in self._stats.items() if pid in there}
+        new = [pid for pid in pids if pid not in known]
+        first = new[: max(AT_ONCE - len(known), AT_ONCE // 2)]
+        again = [*islice(known, AT_ONCE - len(first))]
+        fresh = self._proc.stats([*first, *again])
+        for pid in again:
+            del known[pid]
+        self._stats = known | fresh
+        return {pid: stat for pid, stat in self._stats.items() if not stat.dead}
 
     def waiting(self) -> bool:
         """Whether one was seen that may become an orphan, or of which is not known yet what it holds."""

@@ -20,6 +20,8 @@ from trainprobe.model.sample import Leak, LimitSample, SharedSample
 
 MOUNT_NS = 30 * NS
 FILES_LIMIT = 20_000
+PROCESSES = 8192
+"""Of the host; with more, what is alive in a container is not looked for, and no file in it counts as left."""
 YOUNG_SECONDS = 30.0  # a file's maker may be about to hand it over
 LEAKS = 64
 """Dead processes of one /dev/shm that are told apart, those who left most: anybody can make files in many a name."""
@@ -164,10 +166,13 @@ class SharedMemoryReader:
         wanted = self._proc.link(pid, "ns/pid").encode("utf-8", "surrogateescape")
         if not wanted:
             return None
-        self._namespaces = self._namespaces or self._proc.each(self._proc.pids(), "link", "ns/pid")
+        pids = self._proc.pids()
+        if self._proc.link(1, "ns/pid").encode("utf-8", "surrogateescape") == wanted:  # that of this procfs
+            return set(pids)
+        if len(pids) > PROCESSES:
+            return None
+        self._namespaces = self._namespaces or self._proc.each(pids, "link", "ns/pid")
         beside = [other for other, namespace in self._namespaces.items() if namespace == wanted]
-        if self._namespaces.get(1) == wanted:  # that of this procfs
-            return set(beside)
         found = set()
         for other, status in self._proc.each(beside, "read", "status", SMALL).items():
             innermost = _INNERMOST.search(status)

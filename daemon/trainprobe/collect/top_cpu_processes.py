@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice, zip_longest
+
 from trainprobe.collect.procfs import KERNEL_THREAD, Proc
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import RivalSample
@@ -23,6 +26,17 @@ class Rivals:
         self._at_ns = 0
         self._fresh = False  # the last look had nothing to compare with
 
+    def _some(self) -> Sequence[int]:
+        """All processes; of too many each user's in turn: one who has thousands hides nobody's."""
+        pids = self._proc.pids()
+        if len(pids) <= PROCESSES:
+            return pids
+        of: dict[int, list[int]] = {}
+        for pid in pids:
+            of.setdefault(self._proc.pool.owner(pid), []).append(pid)
+        in_turn = (pid for each in zip_longest(*of.values()) for pid in each if pid is not None)
+        return list(islice(in_turn, PROCESSES))
+
     def read(self, now_ns: int) -> tuple[RivalSample, ...]:
         """The busiest since the last look. Nothing at the first one, after a long time, and when it is too soon."""
         spent = now_ns - self._at_ns
@@ -33,7 +47,7 @@ class Rivals:
         self._fresh = not self._before
         found: list[RivalSample] = []
         seen: dict[tuple[int, int], int] = {}
-        for pid, stat in self._proc.stats(self._proc.pids()[:PROCESSES]).items():
+        for pid, stat in self._proc.stats(self._some()).items():
             if stat.dead:
                 continue
             key = (pid, stat.ticks)

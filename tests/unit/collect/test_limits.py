@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect import descriptors
+from trainprobe.collect import orphans as orphans_module
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.kernel_log import KernelLog, KillLines, kernel_text, xid_logged
 from trainprobe.collect.limits import LimitReader
@@ -344,6 +345,32 @@ def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:
         (fake.root / f"{pid}/stat").unlink()
     assert orphans.read(NS + 3 * GRACE_NS) == ()
     assert not orphans.waiting()
+
+
+def test_orphans_are_found_among_ten_times_as_many_processes_as_a_look_reads(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can have as many; those that come anew all the time keep nobody from being read."""
+    monkeypatch.setattr(orphans_module, "AT_ONCE", 20)
+    fake.add(1, comm="systemd", ppid=0)
+    for pid in range(100, 300):
+        fake.add(pid, comm="sleep", ppid=1)
+    fake.add(400, comm=WORKER_COMM, ppid=1)
+    read: list[int] = []
+    stats = fake.proc.stats
+    monkeypatch.setattr(fake.proc, "stats", lambda pids: read.append(len(list(pids))) or stats(pids))
+    orphans, told = Orphans(fake.proc), []
+    for look in range(60):
+        told += orphans.read(look * 5 * NS)
+        assert orphans.waiting()
+        for pid in range(1000 + 20 * look, 1020 + 20 * look):
+            fake.add(pid, comm="sleep", ppid=1)
+            if look:
+                fake.remove(pid - 20)
+    assert {one.pid for one in told} == {400}
+    assert max(read) <= 20
+    fake.remove(400)
+    assert orphans.read(1000 * NS) == ()
 
 
 def test_orphans_of_one_user_that_are_slow_to_read_cost_neither_the_loop_nor_others_much(

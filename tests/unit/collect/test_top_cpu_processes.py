@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.unit.collect.fake_proc import FakeProc
+from trainprobe.collect import top_cpu_processes
 from trainprobe.collect.procfs import TICK_NS
 from trainprobe.collect.top_cpu_processes import Rivals
 from trainprobe.model.moment import NS
@@ -53,3 +56,14 @@ def test_a_process_that_began_meanwhile_counts_from_its_start(fake: FakeProc) ->
     fake.add(10, comm="new", ticks=101 * NS // TICK_NS)
     used(fake, 10, 3 * NS // TICK_NS)
     assert [r.comm for r in rivals.read(104 * NS)] == ["new"]
+
+
+def test_a_user_with_thousands_of_processes_hides_nobodys(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_cpu_processes, "PROCESSES", 8)
+    monkeypatch.setattr(fake.proc.pool, "owner", lambda pid: 1000 if pid < 90 else 1001)
+    for pid in (*range(10, 60), 90):
+        fake.add(pid, comm="stress" if pid == 90 else "sleep", ticks=1)
+    rivals = Rivals(fake.proc)
+    rivals.read(100 * NS)
+    used(fake, 90, 4 * NS // TICK_NS)
+    assert [one.pid for one in rivals.read(104 * NS)] == [90]
