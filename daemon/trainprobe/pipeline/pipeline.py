@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from itertools import islice, zip_longest
+from itertools import zip_longest
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.host.devices import Devices
@@ -244,7 +244,7 @@ class Pipeline:
             spaces=tuple(place for run in live for place in wants.spaces(run)),
             files=tuple(file for run in live for file in wants.logs(run)),
             stable_ns=min(wants.stable_ns(run, now) for run in self.runs.values()) if even else 0,
-            count=tuple(pair for run in live for pair in wants.counting(run, now)),
+            count=_in_turn([(run.started.user, pair) for run in live for pair in wants.counting(run, now)]),
         )
 
     def _due(self, late: Mapping[tuple[int, int], str]) -> Threads:
@@ -252,12 +252,12 @@ class Pipeline:
         each user's in turn, those first that wait longest."""
         self._looks = [at for at in self._looks if self._now - at < INSPECT_EVERY]
         self._inspected = {thread: at for thread, at in self._inspected.items() if thread in late}
-        due: dict[str, list[tuple[int, int]]] = {}
-        for thread in sorted(late, key=lambda thread: self._inspected.get(thread, 0)):
-            if thread not in self._inspected or self._now - self._inspected[thread] >= INSPECT_EVERY:
-                due.setdefault(late[thread], []).append(thread)
-        in_turn = (thread for threads in zip_longest(*due.values()) for thread in threads if thread is not None)
-        chosen = tuple(islice(in_turn, INSPECTED - len(self._looks)))
+        due = [
+            (late[thread], thread)
+            for thread in sorted(late, key=lambda thread: self._inspected.get(thread, 0))
+            if thread not in self._inspected or self._now - self._inspected[thread] >= INSPECT_EVERY
+        ]
+        chosen = _in_turn(due)[: INSPECTED - len(self._looks)]
         self._inspected.update(dict.fromkeys(chosen, self._now))
         self._looks += [self._now] * len(chosen)
         return chosen
@@ -301,3 +301,11 @@ class Pipeline:
         """By run and rank, what another process would need to go on with what is live."""
         live = ((name, run) for name, run in self.runs.items() if run.end_ns is None)
         return {(name, rank): kept for name, run in live for rank, kept in run.kept_ranks().items()}
+
+
+def _in_turn(threads: Sequence[tuple[str, tuple[int, int]]]) -> Threads:
+    """Threads, by whose they are: the first one of each user, then the second of each."""
+    of: dict[str, list[tuple[int, int]]] = {}
+    for user, thread in threads:
+        of.setdefault(user, []).append(thread)
+    return tuple(thread for each in zip_longest(*of.values()) for thread in each if thread is not None)

@@ -29,7 +29,7 @@ from trainprobe.model.report import Rank
 from trainprobe.model.sample import DiskSample, HeldLock, HostSample, Inspection, IoLimitSample
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.bottlenecks import FoundBottleneck
-from trainprobe.pipeline.pipeline import INSPECTED
+from trainprobe.pipeline.pipeline import INSPECTED, _in_turn
 from trainprobe.pipeline.rank.open_step import OpenStep
 from trainprobe.pipeline.report.stalls import bottleneck
 
@@ -969,3 +969,8 @@ def test_a_processor_that_did_not_run_the_thread_is_not_its_computing(
     assert sum(rank.lost.values()) == pytest.approx(0.15, abs=0.02)
     if contended:
         assert rank.stalls[-1].evidence[0].key == "cpu_contention.not_run"
+
+
+def test_threads_of_one_user_leave_places_for_anothers() -> None:
+    eves = [("eve", (pid, pid)) for pid in range(100)]
+    assert _in_turn([*eves, ("ann", (1000, 1000))])[:3] == ((0, 0), (1000, 1000), (1, 1))

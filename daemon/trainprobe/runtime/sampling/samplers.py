@@ -6,9 +6,11 @@ same turn: its process may soon be gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from typing import TypeVar
 
 from trainprobe.collect import descriptors, psi
 from trainprobe.collect.cgroup import Cgroups, Throttling, nearest
@@ -66,7 +68,10 @@ IO_LIMITS_NS = 10 * NS
 ORPHANS_SOON_NS = 5 * NS
 DESCRIPTORS_NS, FAILED_NS = 10 * NS, NS  # of one that holds many; of one that has none left, which tells it in a loop
 READING_SECONDS = 0.05
-"""For what the descriptors of all of them are, in a turn: a user may have a thousand such, with as many files each."""
+"""For what the descriptors of all of them are, for the room where files are written, and for how long logs are, in a
+turn: a user may have a thousand processes, with as many files each."""
+Asked = TypeVar("Asked", bound=Hashable)
+Sample = TypeVar("Sample")
 MANY = 0.4  # of the limit of descriptors: their kinds are worth a look
 NO_CGROUPS = Unavailable(
     template(
@@ -88,6 +93,8 @@ class _Due:
     gpus: int = 0
     io_limits: int = 0
     descriptors: dict[int, int] = field(default_factory=dict)
+    spaces_read: dict[tuple[int, str], None] = field(default_factory=dict)  # the oldest first
+    sizes_read: dict[WrittenFile, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -263,16 +270,35 @@ class Collectors:
         if at < self._due.spaces or not self._asked.directories:
             return ()
         self._due.spaces = at + SPACES_NS
-        asked = self._asked.directories
-        found = [self._sources.read("space", partial(self._places.room, *place), at) for place in asked]
-        return tuple(sample for sample in found if sample is not None)
+        asked = {place: place[0] for place in self._asked.directories}
+        return self._in_turn(asked, self._due.spaces_read, lambda place: self._places.room(*place), "space", at)
 
     def _read_sizes(self, at: int) -> tuple[FileSizeSample, ...]:
         if at < self._due.sizes or not self._asked.files:
             return ()
         self._due.sizes = at + SIZES_NS * self._times
-        found = [self._sources.read("sizes", partial(self._places.size, file), at) for file in self._asked.files]
-        return tuple(sample for sample in found if sample is not None)
+        asked = {file: file.pid for file in self._asked.files}
+        return self._in_turn(asked, self._due.sizes_read, self._places.size, "sizes", at)
+
+    def _in_turn(
+        self, asked: Mapping[Asked, int], turn: dict[Asked, None], read: Callable[[Asked], Sample | None],
+        source: str, at: int,
+    ) -> tuple[Sample, ...]:  # fmt: skip
+        """What of these there is time for, each user's in turn. ``asked``: whose process each one is of; ``turn``: what
+        was read, the oldest first, which is brought up to date."""
+        found: list[Sample] = []
+
+        def read_one(one: Asked) -> None:
+            turn.pop(one, None)
+            turn[one] = None
+            sample = self._sources.read(source, partial(read, one), at)
+            found.extend([sample] if sample is not None else [])
+
+        for gone in turn.keys() - asked.keys():
+            del turn[gone]
+        waiting = [*(one for one in asked if one not in turn), *turn]
+        read_in_turn({one: self._proc.pool.owner(asked[one]) for one in waiting}, read_one, READING_SECONDS)
+        return tuple(found)
 
     def _read_gpus(self, at: int) -> tuple[GpuSample, ...]:
         gpus = self._gpus
@@ -293,14 +319,12 @@ class Collectors:
 
     def _meet_workers(self, ended: set[int]) -> None:
         """Whom the workers of a driver that has ended worked for, should it have lived between two readings."""
-        for driver in self._before:
-            if driver.role != "driver" or driver.pid not in ended:
-                continue
-            beside = [process for process in self._before if process.run == driver.run]
-            if [process.role for process in beside].count("driver") == 1:
-                for process in beside:
-                    if process.role == "worker":
-                        self._orphans.add_worker(process.pid, process.ticks, driver.pid)
+        drivers = [process for process in self._before if process.role == "driver"]
+        of_run = Counter(driver.run for driver in drivers)
+        alone = {one.run: one.pid for one in drivers if one.pid in ended and of_run[one.run] == 1}
+        for process in self._before if alone else ():
+            if process.role == "worker" and process.run in alone:
+                self._orphans.add_worker(process.pid, process.ticks, alone[process.run])
 
     def _read_quotas(self, watched: Sequence[Watched]) -> tuple[QuotaSample, ...]:
         """Of each run; each cgroup is read once."""

@@ -12,11 +12,13 @@ import pytest
 from tests.unit.collect.fake_proc import FakeProc
 from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups, Throttling
+from trainprobe.collect.filesystem_stats import FilesystemStats
 from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.source import Sources
 from trainprobe.collect.watched import Watched
 from trainprobe.model.event import CallFailed, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
+from trainprobe.model.sample import WrittenFile
 from trainprobe.runtime.sampling.samplers import Collectors
 
 DRIVER, WORKER, SECOND = 100, 101, 102
@@ -131,6 +133,32 @@ def test_processes_that_fail_for_want_of_descriptors_in_a_loop_cost_little(
     assert looks[DRIVER] == 1
     assert looks.total() <= 2 * 30 + 1
     assert len(limits) <= 9
+
+
+def test_files_of_one_user_that_are_asked_for_delay_neither_the_loop_nor_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a thousand ranks may save somewhere else, and have eight logs."""
+    fake, seen = FakeProc(tmp_path), list[tuple[str, int]]()
+    fake.add(DRIVER)
+    monkeypatch.setattr(fake.proc.pool, "owner", lambda pid: 1000 if pid > DRIVER else 1001)
+    monkeypatch.setattr(FilesystemStats, "room", lambda self, pid, path: seen.append((path, pid)) or time.sleep(0.002))
+    monkeypatch.setattr(FilesystemStats, "size", lambda self, file: seen.append(("log", file.pid)) or time.sleep(0.002))
+    many = range(DRIVER + 1, DRIVER + 400)
+    directories = tuple((pid, f"/{pid}") for pid in (*many, DRIVER))
+    files = tuple(WrittenFile(pid, f"/{pid}/log", 1, pid) for pid in (*many, DRIVER))
+    collectors = Collectors(Sources(), fake.proc)
+    rounds = []
+    for second in range(0, 40, 10):
+        at = (1000 + second) * NS
+        collectors.look_at(directories, files)
+        collectors.read(Moment(at, at), watched((DRIVER, "driver")))
+        rounds.append(set(seen))
+        assert len(seen) <= 60
+        assert {("/100", DRIVER), ("log", DRIVER)} <= rounds[-1]
+        seen.clear()
+    every = [one for each in rounds for one in each if one[1] != DRIVER]
+    assert len(every) == len(set(every)), "those that were left out come first"
 
 
 def test_a_quota_is_read_once_for_all_runs_of_a_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
