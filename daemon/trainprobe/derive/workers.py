@@ -132,6 +132,7 @@ class WorkerPool:
     )
     """Those that ended, by role."""
     deaths: list[Death] = field(default_factory=list)
+    dead: set[int] = field(default_factory=set)  # the pids of these
     exits_by_reason: dict[str, int] = field(default_factory=dict)
     driver_ended: bool = False
     _signals: dict[int, ProcessEvent] = field(default_factory=dict)
@@ -237,6 +238,7 @@ class WorkerPool:
         self.exits_by_reason[death.reason] = self.exits_by_reason.get(death.reason, 0) + 1
         self.deaths.append(death)
         del self.deaths[:-200]
+        self.dead = {one.pid for one in self.deaths}
         return death
 
     def _judge(self, event: ProcessEvent, life: Life, sent: ProcessEvent | None) -> Death:

@@ -24,6 +24,7 @@ from trainprobe.pipeline.rank.state import RankState
 from trainprobe.pipeline.supplies import SOON_NS, RoleMemory, Supplies
 
 JUDGE_NS = 2 * NS
+EACH_RANK_NS = 8_000_000  # between judgements that events ask for: processes can fail in a loop, and each is compared
 FAILURES = BUS_ERRORS = 200
 COUNTS = 1024
 """Counts of failures that are told apart by process, and as many of which only the number is known; sums go further."""
@@ -141,7 +142,8 @@ class RunLimits:
 
     def judge(self, ranks: Sequence[RankState], now_ns: int) -> bool:
         """Check the limits of each rank; returns whether something new has happened."""
-        if not self._stirred and now_ns - self._judged_ns < (SOON_NS if self.supplies.hasty else JUDGE_NS):
+        pause_ns = EACH_RANK_NS * len(ranks) if self._stirred else SOON_NS if self.supplies.hasty else JUDGE_NS
+        if now_ns - self._judged_ns < pause_ns:
             return False
         self._judged_ns = now_ns
         stepped = [rank.progress.first_boundary_ns / NS for rank in ranks]

@@ -80,7 +80,7 @@ class RankState:
     def known(self, pid: int) -> bool:
         """Whether ``pid`` is the driver or ever was a child of it, as far back as is remembered."""
         workers = self.lives.workers
-        return workers.owns(pid) or pid in self.memory.processes or any(d.pid == pid for d in workers.deaths)
+        return workers.owns(pid) or pid in self.memory.processes or pid in workers.dead
 
     def forget(self, pid: int) -> None:
         """A child has ended, or is another rank's."""
