@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from trainprobe.collect.helper_program import FDS
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.procfs import Proc, read_file
 from trainprobe.model.sample import HeldLock
 
 SIZE = 1 << 16
-HOLDERS = 16  # with more, names are not read
-LOOKED_UP = 4  # of a process that sleeps
+HOLDERS = 16  # with more, names are not read but of those on a file that the process has open
+LOOKED_UP = 4  # of these
 
 
 def held_locks(proc: Proc, path: str = "/proc/locks") -> tuple[HeldLock, ...]:
@@ -24,16 +25,25 @@ def held_locks(proc: Proc, path: str = "/proc/locks") -> tuple[HeldLock, ...]:
     )
 
 
-def open_in(proc: Proc, pid: int, locks: Iterable[HeldLock]) -> Iterator[HeldLock]:
-    """The locks; those that others hold alone on a file that the process has open too, with its path."""
+def open_in(proc: Proc, pid: int, locks: Sequence[HeldLock]) -> Iterator[HeldLock]:
+    """The locks; those that others hold alone on a file that the process has open too, with its path and their name.
+    Anybody can hold any number on other files."""
+    opened = _opened(proc, pid) if any(one.exclusive and one.pid not in (-1, pid) for one in locks) else ()
     left = LOOKED_UP
     for one in locks:
-        if one.exclusive and one.pid not in (-1, pid) and left:
+        if one.exclusive and one.pid not in (-1, pid) and (one.dev, one.ino) in opened and left:
             left -= 1
             device = os.makedev(one.dev >> 20, one.dev & 0xFFFFF)
             path = (proc.ask(pid, "opened", "fd", device, one.ino) or b"").decode("utf-8", "surrogateescape")
-            one = replace(one, path=path)
+            one = replace(one, path=path, name=one.name or _name(proc, one.pid))
         yield one
+
+
+def _opened(proc: Proc, pid: int) -> set[tuple[int, int]]:
+    """Device as the kernel has it, and inode, of files that the process has open."""
+    names = (proc.ask(pid, "names", "fd", FDS) or b"").decode("ascii", "replace").split("\0")
+    found = proc.files(pid, [f"fd/{name}" for name in names if name])
+    return {(os.major(device) << 20 | os.minor(device), ino) for device, ino, _ in found}
 
 
 def parse(text: str) -> Iterator[tuple[int, int, int, bool]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainprobe.collect.file_locks import held_locks, open_in, parse
 from trainprobe.collect.procfs import Proc
+from trainprobe.model.sample import HeldLock
 
 TEXT = """1: FLOCK  ADVISORY  WRITE 4711 fe:01:2172215 0 EOF
 1: -> FLOCK  ADVISORY  WRITE 4712 fe:01:2172215 0 EOF
@@ -60,6 +61,17 @@ def test_a_lock_that_a_process_was_given_with_its_descriptor_is_no_rivals(tmp_pa
                 assert locked_in(rival.pid, path) == [str(path)]
             finally:
                 rival.kill()
+
+
+def test_locks_of_others_on_other_files_hide_none(tmp_path: Path) -> None:
+    with (tmp_path / "x.lock").open("w") as file:
+        status = os.fstat(file.fileno())
+        dev = os.major(status.st_dev) << 20 | os.minor(status.st_dev)
+        crowd = [HeldLock(1, 1_000_000 + number, 1, "", True) for number in range(200)]
+        *others, found = open_in(Proc(), os.getpid(), [*crowd, HeldLock(dev, status.st_ino, os.getppid(), "", True)])
+        assert found.path == file.name
+    assert found.name == Path(f"/proc/{os.getppid()}/comm").read_text().strip()
+    assert others == crowd
 
 
 def test_without_the_file_there_are_none(tmp_path: Path) -> None:
