@@ -118,23 +118,19 @@ class Runs:
                 run.last_exit_ns = at_ns
 
     def end_those_over(self, now: int) -> None:
-        for run in list(self._runs.values()):
-            if self._over(run, now):
+        idle = [run for run in self._runs.values() if not run.drivers]
+        processes = list(self._table) if idle else []
+        alive = {id(process.run) for process in processes}
+        # Another rank may be about to step: a process with the library that was started as one.
+        starting = {id(process.run) for process in processes if process.library and not process.forked}
+        for run in idle:
+            goes_on = id(run) in (starting if run.stepped else alive)
+            if not goes_on or (run.stepped and now - run.last_exit_ns >= LINGER_NS):
                 self._tell(RunEnded(run.name, run.last_exit_ns or now))
                 run.ended = True
                 del self._runs[run.name]
                 self._table.shares.run(run.owner, -1)
                 self._table.changed = True
-
-    def _over(self, run: LaunchedRun, now: int) -> bool:
-        if run.drivers:
-            return False
-        if not run.stepped:
-            return not any(process.run is run for process in self._table)
-        if now - run.last_exit_ns >= LINGER_NS:
-            return True
-        # Another rank may be about to step: a process with the library that was started as one.
-        return not any(process.run is run and process.library and not process.forked for process in self._table)
 
     def _run_of(self, process: WatchedProcess, launch: Launch, at_ns: int) -> LaunchedRun | None:
         """The run of a launch: the one that goes on, else a new one; None where there is no room for one."""

@@ -13,8 +13,11 @@ from trainprobe.collect.command import understand
 from trainprobe.collect.mapping import Mapping
 from trainprobe.collect.procfs import Proc
 from trainprobe.config.schema import TargetsConfig
+from trainprobe.model.event import Event, RunEnded
 from trainprobe.model.moment import NS
-from trainprobe.runtime.discovery.process_table import Table, WatchedProcess
+from trainprobe.runtime.discovery.launch import Launches
+from trainprobe.runtime.discovery.process_table import LaunchedRun, Table, WatchedProcess
+from trainprobe.runtime.discovery.runs import Runs
 from trainprobe.runtime.discovery.search import Search
 
 
@@ -67,3 +70,23 @@ def test_forks_of_a_watched_process_are_asked_for_together(tmp_path: Path, monke
     assert {process.ticks for process in world.targets._table if process.pid >= 100} == {
         stat.ticks for stat in world.fake.proc.stats(range(100, 200)).values()
     }
+
+
+def test_runs_whose_drivers_have_ended_are_compared_with_each_process_once_in_a_step(tmp_path: Path) -> None:
+    """One that lingers may have another rank, about to step."""
+    proc: Proc = FakeProc(tmp_path).proc
+    table, told = CountingTable(), list[Event]()
+    runs = Runs(proc, table, Launches(proc, 1), told.append)
+    for pid in range(1, 101):
+        run = LaunchedRun(f"r{pid}", f"r{pid}", pid, "0.0", stepped=True, last_exit_ns=100 * NS)
+        runs._runs[run.name] = run
+        add(table, pid, Mapping(1, 2, (0, 1), pid, "/libtorch_cpu.so")).run = run
+    table.looked_at = 0
+    runs.end_those_over(101 * NS)
+    assert table.looked_at <= 100
+    assert told == []
+    table.pop(7)
+    runs.end_those_over(102 * NS)
+    assert told == [RunEnded("r7", 100 * NS)]
+    runs.end_those_over(111 * NS)
+    assert len(told) == 100
