@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
+from trainprobe.collect.owners import Owners
 from trainprobe.config.schema import Retention
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
@@ -311,7 +312,7 @@ class HistoryKeeper:
             return
         if self._clock_guard.holds(self._clock(), time.monotonic()):
             retention.by_age(database, self._files, self.retention, self._clock())
-        retention.by_size(database, self._files, self.retention)
+        retention.by_size(database, self._files, self.retention, Owners().of)
         owned = {uid for _, uid, _ in database.run_names()}
         for uid in self._files.owners.uids():
             if uid not in owned:

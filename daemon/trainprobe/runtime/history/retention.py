@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from trainprobe.config.schema import Retention
 from trainprobe.model.dataclass import dataclass
@@ -50,9 +51,11 @@ def by_age(database: Database, files: HistoryFiles, retention: Retention, now: f
     files.forget_stalls(before)
 
 
-def by_size(database: Database, files: HistoryFiles, retention: Retention) -> None:
+def by_size(
+    database: Database, files: HistoryFiles, retention: Retention, owner: Callable[[int], int] = lambda uid: uid
+) -> None:
     """While the history takes more than it may, delete stalls beyond their part, then of the user who has most the
-    oldest runs that are over, then steps of those that go on."""
+    oldest runs that are over, then steps of those that go on. ``owner``: the user who answers for an id."""
     size = files.bytes  # walks through all of them
     if database.bytes + size <= FULL * retention.bytes:
         return
@@ -62,8 +65,9 @@ def by_size(database: Database, files: HistoryFiles, retention: Retention) -> No
     live: dict[int | None, list[str]] = {}
     taken = Counter[int | None]()
     for run, uid, ended in database.run_names():
-        taken[uid] += files.size_of(run)
-        (live if ended is None else over).setdefault(uid, []).append(run)
+        whose = None if uid is None else owner(uid)
+        taken[whose] += files.size_of(run)
+        (live if ended is None else over).setdefault(whose, []).append(run)
     while taken and database.bytes + size > ROOM * retention.bytes:
         most = max(taken, key=taken.__getitem__)
         if over.get(most):

@@ -410,6 +410,23 @@ def test_runs_that_go_on_for_ever_leave_the_others_theirs(kept: Kept) -> None:
     database.close()
 
 
+def test_ids_that_a_user_was_lent_are_one_user_of_the_history(kept: Kept) -> None:
+    kept.open()
+    kept.run(Training("theirs-00000001", "4242", ended=NOW - 9), 20)
+    for number in range(6):
+        kept.run(Training(f"flood-{number:08x}", f"{100_000 + number}", second=1000 * number, ended=NOW + number), 1)
+    kept.history.close()
+    database, files = Database(kept.directory / "history.sqlite"), kept.history._files
+    sizes = {run: files.size_of(run) for run in files.runs()}
+    assert sizes["theirs-00000001"] >= max(size for run, size in sizes.items() if run.startswith("flood"))
+    limit = Retention(bytes=database.bytes + files.bytes - 1)
+    by_size(database, files, limit, lambda uid: 1000 if uid >= 100_000 else uid)
+    left = {row.run for row in database.runs()}
+    assert "theirs-00000001" in left
+    assert len(left) < 7
+    database.close()
+
+
 def test_bodies_of_runs_are_not_loaded_together(kept: Kept) -> None:
     kept.open()
     kept.run(Training(), 3)
