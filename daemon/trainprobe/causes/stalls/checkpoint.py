@@ -81,7 +81,6 @@ _COMPUTES = (Leaf.CPU, Leaf.FILE_GAP)
 _WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
 _COVER = 0.8
 """A wait is for somebody else's save when the save covers so much of it."""
-
 UNUSUAL = 2.0
 """Times as long as usual a save may be serialised before its first open, where no stack shows it."""
 _WORTH_NS = NS // 100
@@ -284,8 +283,7 @@ def _for_another(window: Window, waits: Items, saves: Sequence[Save], staged: It
 def claim_beside(window: Window, left: Items) -> Claim | None:
     """Waits at locks of ordinary steps beside which a thread of the driver's process saved, beyond the other steps': it
     holds the interpreter's lock."""
-    found = window.beside_saves
-    if found is None:
+    if (found := window.beside_saves) is None:
         return None
     waits = {item: min(ns, found.items[item]) for item, ns in left.items() if item in found.items}
     return _for_another(window, waits, found.saves, {}) if waits else None
