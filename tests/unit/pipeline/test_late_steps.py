@@ -916,6 +916,32 @@ def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool
     assert [stall.cause for stall in rank.stalls[-2:]] == ["collective_wait" if asks_ranks else "network"] * 2
 
 
+@pytest.mark.parametrize("computes", [0.0, 3.0])
+@pytest.mark.parametrize("seen", ["", "main (train.py:9)", "evaluate (train.py:30)"])
+def test_a_wait_for_ranks_with_gradients_off_is_no_evaluation(computes: float, seen: str) -> None:
+    """FSDP gathers its parameters so. ``computes``: seconds of forward passes beside the wait, which are one. ``seen``:
+    what calls the model in a stack of the wait."""
+    driver, pipeline = started()
+    other = Driver(pid=2000, tid=2000)
+    run = next(iter(pipeline.runs))
+    other.events.append(RankSeen(run, other.now, other.pid, None, other.now, rank=1, world_size=2))
+    other.train(5)
+    played(other, pipeline)
+    driver.train(60)
+    driver.spend(1.0, Leaf.SOCKET, Region.NO_GRAD)
+    if seen:
+        frames = (seen, "Module._call_impl (torch/module.py:1)", "all_gather_single (torch/distributed_c10d.py:4394)")
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.spend(computes, Leaf.CPU, Region.NO_GRAD)
+    driver.train(20)
+    played(driver, pipeline)
+    (rank,) = (one for one in pipeline.report(moment(driver.now)).runs[0].ranks if one.pid == driver.pid)
+    evaluated = [phase for phase in rank.phases if phase.phase == "evaluation"]
+    evaluates = bool(computes) or seen.startswith("evaluate")
+    assert bool(evaluated) == evaluates
+    assert evaluates or (rank.stalls[-1].cause, round(rank.stalls[-1].seconds, 1)) == ("collective_wait", 1.0)
+
+
 @pytest.mark.parametrize("first", ["computing", "evaluation"])
 def test_what_a_step_loses_beside_an_evaluation_is_drawn_where_it_was(first: str) -> None:
     """Looks in between tell when gradients were off."""

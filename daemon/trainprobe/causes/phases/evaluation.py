@@ -54,17 +54,19 @@ def claim(window: Window, left: Items) -> Claim | None:
     total = sum(taken.values())
     if total <= 0:
         return None
-    quiet = sum(ns for (_, region, _), ns in taken.items() if region == Region.NO_GRAD)
+    stacks = _stacks(window)
+    named = [is_named(one, window.loop) for one in stacks]
+    # FSDP waits for other ranks' parameters with gradients off
+    others = () if any(named) else (State.COLLECTIVE,)
+    quiet = sum(ns for (state, of, _), ns in taken.items() if of == Region.NO_GRAD and state not in others)
     queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
     fetched = waiting.evaluates(window)
     if not fetched and (is_heavier(window) or generates_longer(window)):
         return None
-    stacks = _stacks(window)
     shows = [one for one in stacks if is_evaluation(one, window.evaluators, window.loop)]
     own = _without_other_work(window, taken, stacks)
     # rewards, k-nearest neighbours: with gradients on
-    named = len(stacks) >= ENOUGH and all(is_named(one, window.loop) for one in stacks)
-    shown = named or (bool(shows) and quiet > _part(stacks, shows) * sum(own.values()))
+    shown = (len(stacks) >= ENOUGH and all(named)) or (bool(shows) and quiet > _part(stacks, shows) * sum(own.values()))
     other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
     by_grad = shown or (not stacks and not other and not drawn and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:
