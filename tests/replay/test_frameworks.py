@@ -83,3 +83,13 @@ def test_the_work_of_a_pool_is_no_start_of_a_loaders_workers() -> None:
     assert len(waits) == 4, "4 maps of 0.9 to 1.7 s"
     assert "worker_startup" not in rank.lost
     assert "data_cpu" not in rank.lost, "of a thread that holds the interpreter, beside a DataLoader"
+
+
+def test_ranks_that_gather_parameters_with_gradients_off_wait_for_the_one_that_is_late() -> None:
+    """It was an evaluation. Saves, in which they wait for each other too, take 1 s."""
+    entry = EXPECTED["fsdp_straggler"]
+    rank = rank_of("fsdp_straggler")
+    assert not rank.counters.phase_seconds.get("evaluation")
+    longest = sorted((s for s in rank.stalls if s.cause == "collective_wait"), key=lambda s: -s.seconds)[:3]
+    assert sum(s.seconds for s in longest) == pytest.approx(entry["true"]["seconds"]["collective_wait"], rel=0.05)
+    assert all("rank 1 was late by cpu_bound" in s.summary for s in longest)
