@@ -888,14 +888,19 @@ def test_of_late_ranks_the_one_that_waits_for_no_rank_is_asked_first() -> None:
     assert pipeline.wants().stacks == ((2500, 2500), (one.pid, one.tid))
 
 
-@pytest.mark.parametrize("asks_ranks", [False, True])
-def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool) -> None:
+def started_with_another_rank() -> tuple[Driver, Pipeline]:
     driver, pipeline = started()
     other = Driver(pid=2000, tid=2000)
     run = next(iter(pipeline.runs))
     other.events.append(RankSeen(run, other.now, other.pid, None, other.now, rank=1, world_size=2))
     other.train(5)
     played(other, pipeline)
+    return driver, pipeline
+
+
+@pytest.mark.parametrize("asks_ranks", [False, True])
+def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool) -> None:
+    driver, pipeline = started_with_another_rank()
     for _ in range(2):
         driver.spend(1.0, Leaf.SOCKET)
         frames = ("log (train.py:9)", "barrier (distributed_c10d.py:4)" if asks_ranks else "recv_into (ssl.py:1295)")
@@ -921,12 +926,7 @@ def test_a_request_in_a_training_with_ranks_is_no_wait_for_them(asks_ranks: bool
 def test_a_wait_for_ranks_with_gradients_off_is_no_evaluation(computes: float, seen: str) -> None:
     """FSDP gathers its parameters so. ``computes``: seconds of forward passes beside the wait, which are one. ``seen``:
     what calls the model in a stack of the wait."""
-    driver, pipeline = started()
-    other = Driver(pid=2000, tid=2000)
-    run = next(iter(pipeline.runs))
-    other.events.append(RankSeen(run, other.now, other.pid, None, other.now, rank=1, world_size=2))
-    other.train(5)
-    played(other, pipeline)
+    driver, pipeline = started_with_another_rank()
     driver.train(60)
     driver.spend(1.0, Leaf.SOCKET, Region.NO_GRAD)
     if seen:
