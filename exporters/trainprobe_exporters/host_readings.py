@@ -15,7 +15,7 @@ MAX_GPUS = 64
 MAX_REASONS = 16
 MAX_CODES = 32
 MAX_DEVICES = 128  # and operations on them
-MAX_MOUNTS = 128  # of /dev/shm: one a container, twice as many as one user has runs
+MAX_MOUNTS = 64  # of /dev/shm: one a container
 DAEMON = "daemon"
 """The source that is the daemon's report itself; the exporter reads it and speaks for it."""
 

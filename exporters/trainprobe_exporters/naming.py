@@ -15,8 +15,7 @@ from trainprobe.model.report import Run
 from trainprobe_exporters.labels import label_value
 
 OTHER = "other"
-MAX_RUNS = 128
-"""Twice as many as the daemon watches of one user with all the ids that he was lent, which are users here."""
+MAX_RUNS = 64
 MAX_RUNS_PER_USER = 16
 
 

@@ -119,16 +119,6 @@ def test_one_users_ranks_leave_the_others_their_series() -> None:
     assert len(own) == MAX_RANKS
 
 
-def test_a_user_with_all_the_runs_that_he_can_have_leaves_places() -> None:
-    """Each id that he was lent is a user of its own here."""
-    series = SeriesTable()
-    series.fold(a_report(*(run for n in range(8) for run in many(8, user=f"{100000 + n}", first=8 * n))))
-    series.fold(a_report(*(run for n in range(8) for run in many(8, user=f"{100000 + n}", first=8 * n)),
-                         *many(3, user="modest", first=500)))  # fmt: skip
-    named = told_now(series, NOW).label_values("run", "trainprobe_run_wall_seconds_total")
-    assert named >= {run.run for run in many(3, user="modest", first=500)}
-
-
 def test_a_run_that_moves_from_other_to_its_own_name_leaves_its_past_there() -> None:
     series = SeriesTable(linger_seconds=0)
     runs = many(MAX_RUNS_PER_USER + 1, user="ann")
