@@ -225,15 +225,23 @@ def test_input_bound_by_workers_that_are_blocked_in_each_batch(leaf: Leaf, cause
 
 
 @pytest.mark.parametrize(
-    ("blocked", "seconds", "cause"), [(4, 1.5, "data_storage"), (1, 1.5, "worker_hang"), (4, 12.0, "worker_hang")]
+    ("workers", "blocked", "seconds", "cause"),
+    [
+        (4, 4, 1.5, "data_storage"),
+        (2, 2, 1.5, "data_storage"),
+        (4, 1, 1.5, "worker_hang"),
+        (2, 1, 1.5, "worker_hang"),
+        (1, 1, 1.5, "worker_hang"),
+        (4, 4, 12.0, "worker_hang"),
+    ],
 )
 def test_workers_that_all_wait_in_sockets_now_and_then_read_over_the_network(
-    blocked: int, seconds: float, cause: str
+    workers: int, blocked: int, seconds: float, cause: str
 ) -> None:
     """Each reads its next shard. One that does so alone is waited for, and all of them hang where it takes too long."""
     driver = Driver()
     driver.begin()
-    for pid in range(2000, 2004):
+    for pid in range(2000, 2000 + workers):
         driver.fork(pid)
     for _ in range(3):
         for _ in range(30):

@@ -23,8 +23,9 @@ _MOST = 0.5
 """Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
 _USUAL = 0.25
 """Of the workers' time in ordinary steps: then it is how this data is fetched."""
-_AT_ONCE = 0.4
-"""Of the time of all workers: some may be another loader's, and idle."""
+_AT_ONCE, _MORE_THAN_ONE = 0.4, 1.5
+"""Of the time of all workers: some may be another loader's, and idle. And of the late step's: one worker that hangs
+takes once that, with two workers half of the time of all."""
 OF_COMMAND = template(
     "data_blocked.of_command",
     "workers wait at a pipe for {command}{where}, in {hits} of {looks:# look|# looks} at them",
@@ -41,8 +42,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     """Of a late step the wait, where workers mostly were blocked in it and are so usually, or most at once in sockets.
     (One that waits for much longer than a batch takes hangs, also then.)"""
     usual = usual_ns(window, *waiting.FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
-    at_once = window.workers > 1 and pool_ns(window, Leaf.SOCKET) >= _AT_ONCE * window.workers * excess_ns(window)
-    return claim_usual(window, left) if (usual or at_once) and excess_ns(window) < window.policy.hang_ns else None
+    late_ns = excess_ns(window)
+    at_once = pool_ns(window, Leaf.SOCKET) >= max(_MORE_THAN_ONE, _AT_ONCE * window.workers) * late_ns
+    return claim_usual(window, left) if (usual or at_once) and late_ns < window.policy.hang_ns else None
 
 
 def claim_usual(window: Window, left: Items) -> Claim | None:
