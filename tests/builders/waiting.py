@@ -11,8 +11,9 @@ Found = TypeVar("Found")
 
 def wait_until(holds: Callable[[], Found], seconds: float = 20) -> Found:
     """What ``holds`` answers, as soon as it is true."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.0002
     while not (found := holds()):
         assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
     return found

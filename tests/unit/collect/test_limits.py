@@ -351,9 +351,9 @@ def test_orphans_are_found_among_ten_times_as_many_processes_as_a_look_reads(
     fake: FakeProc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody can have as many; those that come anew all the time keep nobody from being read."""
-    monkeypatch.setattr(orphans_module, "AT_ONCE", 20)
+    monkeypatch.setattr(orphans_module, "AT_ONCE", 10)
     fake.add(1, comm="systemd", ppid=0)
-    for pid in range(100, 300):
+    for pid in range(100, 200):
         fake.add(pid, comm="sleep", ppid=1)
     fake.add(400, comm=WORKER_COMM, ppid=1)
     read: list[int] = []
@@ -363,12 +363,12 @@ def test_orphans_are_found_among_ten_times_as_many_processes_as_a_look_reads(
     for look in range(60):
         told += orphans.read(look * 5 * NS)
         assert orphans.waiting()
-        for pid in range(1000 + 20 * look, 1020 + 20 * look):
+        for pid in range(1000 + 10 * look, 1010 + 10 * look):
             fake.add(pid, comm="sleep", ppid=1)
             if look:
-                fake.remove(pid - 20)
+                fake.remove(pid - 10)
     assert {one.pid for one in told} == {400}
-    assert max(read) <= 20
+    assert max(read) <= 10
     fake.remove(400)
     assert orphans.read(1000 * NS) == ()
 
