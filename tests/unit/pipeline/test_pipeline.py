@@ -410,6 +410,33 @@ def test_a_hog_without_gradients_is_no_evaluation_when_the_stack_says_so() -> No
     assert "optimal_sequence_search" in rank.stalls[0].summary
 
 
+@pytest.mark.parametrize(
+    ("region", "slow_backward", "evaluated", "where"),
+    [
+        (Region.NO_GRAD, 0.0, 0.7, None),
+        (Region.STEP, 0.0, 0.0, "outside of forward and backward"),
+        (Region.STEP, 0.15, 0.0, "main (train.py:42)"),
+    ],
+)
+def test_a_stack_of_the_backward_explains_only_a_backward_that_was_long(
+    region: Region, slow_backward: float, evaluated: float, where: str | None
+) -> None:
+    """It was taken late: what had held up the step was over."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    pipeline = played(driver)
+    driver.spend(0.7, Leaf.CPU, region)
+    driver.spend(slow_backward, Leaf.CPU, Region.BACKWARD)
+    frames = ("<module> (train.py:60)", "main (train.py:42)", "_engine_run_backward (torch/graph.py:979)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
+    driver.train(30)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(evaluated, abs=0.02)
+    assert [where in stall.summary for stall in rank.stalls] == ([True] if where else [])
+    adds_up(rank)
+
+
 @pytest.mark.parametrize(("seconds", "evaluated"), [(0.8, 0.0), (2.5, 2.5)])
 def test_work_without_gradients_that_a_stack_showed_once_is_none_without_a_stack(
     seconds: float, evaluated: float

@@ -77,6 +77,11 @@ def inside_loop(stack: Sequence[str]) -> Sequence[str]:
     return stack[loops[-1] + 1 :] if loops else ()
 
 
+def in_backward(stack: Sequence[str]) -> bool:
+    """Whether torch's engine runs a backward."""
+    return any(frame.startswith("_engine_run_backward (") for frame in stack)
+
+
 def runs_program(stack: Sequence[str]) -> bool:
     """Whether it is the main thread's in the program's code: an interpreter that ends has left that."""
     names = [frame.partition(" (")[0].rpartition(".")[2] for frame in stack]

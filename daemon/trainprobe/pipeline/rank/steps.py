@@ -18,6 +18,7 @@ from trainprobe.derive.files.save_spans import (
     spans_of,
 )
 from trainprobe.derive.python import evaluators
+from trainprobe.derive.python.stacks import in_backward
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
@@ -38,6 +39,8 @@ _TEARDOWN = tuple(
     cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED, *_MEMORY)
 )
 
+_USUAL = 0.1
+"""Of a step's excess: a backward that has no more of it was as usual."""
 EVALUATORS = SERVERS = 64
 """Functions that evaluate, and peers, which are kept."""
 
@@ -124,7 +127,9 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
     if not late and (step.ns < base + policy.edge_ns or not after_throttled):
         _pass(rank, step, units, before, row)
         return
-    window = window_of(rank, measured(rank, step, units, before, row))
+    part = measured(rank, step, units, before, row)
+    _drop_stacks_of_usual_backward(rank, part)
+    window = window_of(rank, part)
     judgement = judge(window)
     if progress.clock.mode == Mode.RHYTHM and not rank.open.late.stood_still:
         judgement = _without_own_threads(judgement)
@@ -156,6 +161,15 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
         enter(rank, judgement, step, row.at_ns, late=late, index=progress.clock.count - 1)
     rank.ordinary.late_ns += base
     changed_work.add_late(rank, step, window, judgement)
+
+
+def _drop_stacks_of_usual_backward(rank: RankState, part: Measured) -> None:
+    """They were taken when what was late was over: they explain none of it."""
+    late = rank.open.late
+    if late.stacks and any(region == Region.BACKWARD for _, region, _ in part.items):
+        excess = sum(ns for (_, region, _), ns in part.excess.items() if region == Region.BACKWARD)
+        if excess < _USUAL * sum(part.excess.values()):
+            late.stacks = [one for one in late.stacks if not in_backward(one.frames)]
 
 
 def _note_evaluators(rank: RankState) -> None:
