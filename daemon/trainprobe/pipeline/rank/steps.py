@@ -164,12 +164,13 @@ def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> No
 
 
 def _drop_stacks_of_usual_backward(rank: RankState, part: Measured) -> None:
-    """They were taken when what was late was over: they explain none of it."""
+    """They were taken when what was late was over: they explain none of it. (What DDP waits for is behind the engine's
+    own marks.)"""
     late = rank.open.late
     if late.stacks and any(region == Region.BACKWARD for _, region, _ in part.items):
         excess = sum(ns for (_, region, _), ns in part.excess.items() if region == Region.BACKWARD)
         if excess < _USUAL * sum(part.excess.values()):
-            late.stacks = [one for one in late.stacks if not in_backward(one.frames)]
+            late.stacks = [one for one in late.stacks if not (one.running and in_backward(one.frames))]
 
 
 def _note_evaluators(rank: RankState) -> None:
