@@ -109,7 +109,8 @@ def _above_limits(fold: RankState, items: dict[Item, float], of: OrdinarySums) -
 def waits(fold: RankState) -> dict[Item, float]:
     """Ordinary steps' waits that are not excepted, in ns."""
     barriers, (waiting, computing) = _barriers(fold), _handed_over(fold)
-    late, contended, unfelt = _late_ranks(fold), _contended(fold), _unfelt(fold)
+    late, unfelt = _late_ranks(fold), _unfelt(fold)
+    contended = _contended(fold, fold.ordinary.items, fold.ordinary.ns)
     beside = fold.files.beside_saves.beyond(fold.ordinary.items, fold.ordinary.count)
     interpreter = beside.items if beside is not None else {}
     found: dict[Item, float] = {}
@@ -202,20 +203,21 @@ def _late_ranks(fold: RankState) -> float:
     return late if late * waited >= fold.policy.ranks_bottleneck * fold.ordinary.ns else 0.0
 
 
-def _contended(fold: RankState) -> float:
-    """The part of the waits for a processor that other programs or workers can have made: they ran no longer than that.
-    The rest is for the process's own threads, and for those of ranks whose compute threads all find a processor."""
+def _contended(fold: RankState, items: Mapping[Item, float], spent_ns: float) -> float:
+    """The part of the waits for a processor among ``items``, of so much time, that other programs or workers can have
+    made: they ran no longer than that. The rest is for the process's own threads, and for those of ranks whose compute
+    threads all find a processor."""
     ordinary = fold.ordinary
-    queued = sum(ns for (_, _, leaf), ns in ordinary.items.items() if leaf == Leaf.RUNQUEUE)
+    queued = sum(ns for (_, _, leaf), ns in items.items() if leaf == Leaf.RUNQUEUE)
     used = [point["others"] for _, point in ordinary.growth.trend.around.points]
     if not queued or not used or not fold.surroundings.devices.cpus:
         return 1.0
     worked = sum(ordinary.pool[leaf] for leaf in CPU if leaf != Leaf.RUNQUEUE)
     if fold.ledger.ranks:
-        if not _ranks_fit(fold.surroundings, worked / ordinary.ns):
+        if not _ranks_fit(fold.surroundings, worked / spent_ns):
             return 1.0
         worked *= fold.surroundings.company.ranks
-    others = mean(used) * ordinary.ns  # the scheduler spreads them over all processors
+    others = mean(used) * spent_ns  # the scheduler spreads them over all processors
     return min(1.0, (others + worked) / queued)
 
 
@@ -242,7 +244,7 @@ def data_ns(items: Mapping[Item, float]) -> float:
 def bottlenecks(fold: RankState, items: dict[Item, float]) -> list[FoundBottleneck]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first. ``items``: their
     ``waits``."""
-    found = _tied(fold, items)
+    found = _tied(fold, items) + _queueing_unmarked(fold)
     found += [
         one for one in (_saving(fold), _saving_unmarked(fold), _throttled(fold), _churning(fold)) if one is not None
     ]
@@ -314,6 +316,25 @@ def _saving_unmarked(fold: RankState) -> FoundBottleneck | None:
         return None
     claim = checkpoint.without_steps(saves.closed_checkpoints(), ns, blocked, fold.seen.pid)
     return FoundBottleneck(claim, Cause.CHECKPOINT, ns, ns / rhythm.judged_ns)
+
+
+def _queueing_unmarked(fold: RankState) -> list[FoundBottleneck]:
+    """Waits for a processor of a driver whose steps nothing marks: these are lost, however usual they are."""
+    rhythm, policy = fold.progress.wait_baseline, fold.policy
+    if not rhythm.stands or fold.stepped or rhythm.judged_ns <= 0:
+        return []
+    part, total = _contended(fold, rhythm.queued, rhythm.judged_ns), rhythm.judged_ns
+    lost = dict[Item, float]()
+    for of, share, limit in (
+        (Leaf.RUNQUEUE, part, policy.runqueue_bottleneck),
+        (Leaf.THROTTLED, 1.0, policy.throttled_bottleneck),
+    ):
+        waits = {item: share * ns for item, ns in rhythm.queued.items() if item[2] == of}
+        lost |= waits if sum(waits.values()) >= limit * total else {}
+    if not lost:
+        return []
+    claims, _ = claims_of(window_of_ordinary(fold, lost, None), ORDINARY_RULES)
+    return [FoundBottleneck(one, one.cause, one.ns, one.ns / total) for one in claims if one.cause is not None]
 
 
 def _throttled(fold: RankState) -> FoundBottleneck | None:

@@ -157,3 +157,28 @@ def test_a_save_that_is_a_stall_is_not_lost_twice() -> None:
     run.seconds(5)
     rank = run.ended()
     assert rank.lost == {"checkpoint": pytest.approx(0.7, abs=0.05)}
+
+
+@pytest.mark.parametrize(
+    ("leaf", "share", "cause"),
+    [
+        (Leaf.RUNQUEUE, 0.3, "cpu_contention"),
+        (Leaf.RUNQUEUE, 0.02, None),
+        (Leaf.THROTTLED, 0.2, "cpu_throttled"),
+        (Leaf.SOCKET, 0.3, None),
+    ],
+)
+def test_what_each_second_waits_for_a_processor_is_lost_however_usual(
+    leaf: Leaf, share: float, cause: str | None
+) -> None:
+    """Of another wait nobody knows whether it is the program's own way of waiting for its work."""
+    run = Unmarked("no libtorch mapped")
+    for _ in range(40):
+        run.second(leaf, share)
+    rank = run.ended()
+    assert [one.cause for one in rank.bottlenecks] == ([cause] if cause else [])
+    assert rank.verdict.cause == cause
+    if cause:
+        judged = sum(rank.lost.values()) / share
+        assert 25 <= judged <= 40
+        assert "ordinary step" not in rank.verdict.summary

@@ -1,5 +1,6 @@
 """The clock of last resort: where nothing marks a step, each second of the driver's ledger is compared with its usual
-ones. It finds waits that are new, with their seconds; it finds no steps, and nothing about time on a processor."""
+ones. It finds waits that are new, with their seconds, and those for a processor; it finds no steps, and nothing about
+time on one."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from dataclasses import field
 
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
-from trainprobe.model.cells import COMPUTING
+from trainprobe.model.cells import COMPUTING, Leaf
 from trainprobe.model.dataclass import dataclass
 
 KEEP = 64
 LEAST = 8  # windows before it judges
+QUEUES = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 USUAL = 0.9
 """A wait is usual up to the share that this part of the windows has at most."""
 
@@ -47,6 +49,7 @@ class WaitBaseline:
     after_stall: bool = False  # the last window was a stall
     judged_ns: int = 0  # time in windows that were compared
     learnt_ns: int = 0  # when there were enough windows to compare others with; 0: not yet
+    queued: dict[Item, float] = field(default_factory=dict)  # ns for a processor, in those that were no stall
     stands: bool = False  # what they show counts: nothing marks steps
     _usual: deque[dict[Item, float]] = field(default_factory=lambda: deque(maxlen=KEEP))
 
@@ -65,6 +68,10 @@ class WaitBaseline:
 
     def add(self, items: Mapping[Item, int], ns: int) -> None:
         self._usual.append({item: spent / ns for item, spent in items.items()})
+        if self.learnt_ns:
+            for item, spent in items.items():
+                if item[2] in QUEUES and spent:
+                    self.queued[item] = self.queued.get(item, 0.0) + spent
 
     def learn(self, at_ns: int) -> None:
         """Compare the windows from now on, if there are enough to compare with."""
