@@ -260,6 +260,29 @@ def test_workers_that_all_wait_in_sockets_now_and_then_read_over_the_network(
     adds_up(rank)
 
 
+@pytest.mark.parametrize(
+    ("workers", "blocked", "cause"), [(2, 1, "worker_hang"), (4, 1, "worker_hang"), (4, 4, "data_storage")]
+)
+def test_a_worker_that_hangs_beside_a_long_step_hangs_alone(workers: int, blocked: int, cause: str) -> None:
+    """It may be blocked for all of that step: batches made ahead cover the first part of its wait."""
+    driver = Driver()
+    driver.begin()
+    for pid in range(2000, 2000 + workers):
+        driver.fork(pid)
+    for late in [False] * 12 + [True] + [False] * 12:
+        driver.work(0.2)
+        if late:
+            driver.work(blocked * (4.0 + 2.5), Leaf.SOCKET)
+            driver.fetch(2.5, Leaf.POLL)
+        driver.fetches += not late
+        driver.spend(2.0)
+        driver.backward(1.5)
+        driver.optimizer(seconds=0.5)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {cause: pytest.approx(2.5, rel=0.05)}
+
+
 def test_a_wait_for_workers_that_are_idle_at_their_pipe_is_lost_without_a_cause() -> None:
     rank = fed_by_a_worker(0.09, (0.12, Leaf.PIPE_READ), (0.01, Leaf.CPU))
     assert rank.verdict.cause == "unknown"

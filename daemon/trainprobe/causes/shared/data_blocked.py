@@ -23,9 +23,9 @@ _MOST = 0.5
 """Of what the workers do: where they are blocked for less of it, batches are dear for another reason."""
 _USUAL = 0.25
 """Of the workers' time in ordinary steps: then it is how this data is fetched."""
-_AT_ONCE, _MORE_THAN_ONE = 0.4, 1.5
-"""Of the time of all workers: some may be another loader's, and idle. And of the late step's: one worker that hangs
-takes once that, with two workers half of the time of all."""
+_AT_ONCE, _ANOTHER = 0.4, 0.5
+"""Of the time of all workers: some may be another loader's, and idle. And so much beyond the whole step: one worker
+that hangs may be blocked for all of that, where batches made ahead cover its wait at first."""
 OF_COMMAND = template(
     "data_blocked.of_command",
     "workers wait at a pipe for {command}{where}, in {hits} of {looks:# look|# looks} at them",
@@ -43,7 +43,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     (One that waits for much longer than a batch takes hangs, also then.)"""
     usual = usual_ns(window, *waiting.FETCHING) >= _USUAL * window.baseline_ns * max(1, window.workers)
     late_ns = excess_ns(window)
-    at_once = pool_ns(window, Leaf.SOCKET) >= max(_MORE_THAN_ONE, _AT_ONCE * window.workers) * late_ns
+    more_than_one = window.baseline_ns + (1 + _ANOTHER) * late_ns
+    at_once = pool_ns(window, Leaf.SOCKET) >= max(more_than_one, _AT_ONCE * window.workers * late_ns)
     return claim_usual(window, left) if (usual or at_once) and late_ns < window.policy.hang_ns else None
 
 
