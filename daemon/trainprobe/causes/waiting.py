@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, seconds, take_items, usual_ns
 from trainprobe.derive.python.frameworks import is_own
+from trainprobe.derive.python.stacks import waits_for_work
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.steps.untrained_batches import model_ran
 from trainprobe.model.cause import State
@@ -29,6 +30,7 @@ FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)
 pools are idle at a lock.)"""
 MAKING = (*CPU, *STORAGE, *SWAP, *FETCHING)
 """What such a worker does to make a batch."""
+_PIPES = (Leaf.PIPE_READ, Leaf.POLL)
 _OF_RANKS = ("distributed", "rendezvous", "deepspeed", "horovod", "mpi4py", "nccl", "gloo")
 """In the frames of who waits for other ranks."""
 _WORTH_A_LOCK, _WORTH_A_WAIT, _WAITS_TOO = 0.7, 0.7, 0.2
@@ -114,14 +116,23 @@ def outside(window: Window, taken: Items) -> list[Evidence]:
 
 def makes_usual_batch(window: Window) -> bool:
     """Whether a worker was seen to make a batch, and all made no more than usual, but for as long as the driver waited:
-    of a data set that divides itself, one may have batches left when the others have none."""
+    of a data set that divides itself, one may have batches left when the others have none. Not where a stack shows
+    another worker blocked in the code of its batch."""
     late = window.late
     if late.busy is None and (late.worker is None or late.worker.leaf not in STORAGE):
+        return False
+    if at_pipe(window) is not None:
         return False
     made = sum(pool_ns(window, *leaves) + usual_ns(window, *leaves) for leaves in (STORAGE, CPU, SWAP))
     return made > 0 and made >= _WORTH_A_WAIT * sum(
         ns for (state, _, _), ns in window.excess.items() if state == State.DATA_WAIT
     )
+
+
+def at_pipe(window: Window) -> ThreadSample | None:
+    """The worker that waits for a pipe, as an idle one does, but in the code that makes its batch, as a stack shows."""
+    waits = (one for one in window.threads if one.leaf in _PIPES and window.end_ns - one.since_ns >= NS)
+    return next((one for one in waits if (stack := window.late.stack_of(one.pid)) and not waits_for_work(stack)), None)
 
 
 def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
-from trainprobe.model.cells import Leaf
-from trainprobe.model.event import ProcessEvent, ProcessEventKind, StackSeen
+from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
+from trainprobe.model.event import ProcessEvent, ProcessEventKind, StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Rank
 from trainprobe.pipeline import Pipeline
@@ -72,3 +72,45 @@ def test_workers_that_are_idle_or_run_are_not_told_to_wait_at_a_pipe(stack: tupl
     rank = fed(stack, "aws", running=running)
     assert rank.bottlenecks[0].cause == "unknown"
     assert "pipe" not in rank.bottlenecks[0].summary
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+@pytest.mark.parametrize("batch", [0.1, 2.0])
+@pytest.mark.parametrize("stack", [READS, SELECTS])
+def test_a_worker_at_a_pipe_hangs_while_another_makes_a_dear_batch_as_usual(
+    stack: tuple[str, ...], workers: int, batch: float
+) -> None:
+    """The other one fills its queue again. ``batch``: seconds that it takes."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for pid in range(2000, 2000 + workers):
+        driver.fork(pid)
+
+    def step() -> None:
+        driver.work(batch)
+        driver.fetches += 1
+        driver.spend(0.2)
+        driver.backward(0.08)
+        driver.optimizer()
+
+    for _ in range(40):
+        step()
+    played(driver, pipeline)
+    begun = driver.now
+    for look in range(24):
+        driver.spend(0.1, Leaf.POLL, Region.FETCH)
+        seen = []
+        for pid in range(2000, 2000 + workers):
+            works = pid == 2001 and look * 0.1 < batch
+            run, leaf = (ThreadState.ON, Leaf.CPU) if works else (ThreadState.BLOCKED, Leaf.PIPE_READ)
+            cells = (0,) * (len(Region) * LEAVES)
+            seen.append(ThreadSample(pid, pid, Level.COARSE, run, Region.STEP, leaf, begun, 0, 0, 5, 0, 9, "", cells))
+        if look == 8:
+            driver.events.append(StackSeen(driver.now, 2000, 2000, stack))
+        played(driver, pipeline, threads=(driver.sample(Leaf.POLL), *seen))
+    for _ in range(20):
+        step()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {"worker_hang": pytest.approx(2.4, rel=0.05)}
+    assert "worker 2000 blocked in reading a pipe" in rank.stalls[-1].summary
+    adds_up(rank)

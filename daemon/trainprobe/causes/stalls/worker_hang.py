@@ -9,10 +9,8 @@ from trainprobe.causes.spec import SHORT, CauseSpec, OrderedRule
 from trainprobe.derive.python.stacks import innermost, waits_for_work
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
-from trainprobe.model.cells import Leaf
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
-from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
 
 SUMMARY = template("worker_hang.summary", "worker {pid} blocked in {call}{path} for {seconds:seconds}{where}")
@@ -23,7 +21,6 @@ OF_THE_UNSENT = template(
     "worker_hang.of_the_unsent",
     "worker {pid} could not send a batch ({call} failed); the training thread waits for it",
 )
-_PIPES = (Leaf.PIPE_READ, Leaf.POLL)
 UNSENT = template("worker_hang.unsent", "since the call failed that sends it")
 SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 
@@ -31,7 +28,7 @@ SINCE_DEATH = template("worker_hang.since_death", "since the worker's death")
 def claim(window: Window, left: Items) -> Claim | None:
     """What is left of the wait, when workers were blocked outside of their queues beyond the ordinary."""
     blocked = waiting.shares(window).blocked >= 0.5
-    at_pipe = None if blocked else _at_pipe(window)
+    at_pipe = None if blocked else waiting.at_pipe(window)
     if not blocked and at_pipe is None and not window.deaths and not window.unsent:
         return None
     taken = waiting.waited(window, left)
@@ -65,12 +62,6 @@ def claim(window: Window, left: Items) -> Claim | None:
         if seen.call:
             evidence.append(Evidence.of(waiting.SYSTEM_CALL(), seen.call, "", seen.pid))
     return Claim(Cause.WORKER_HANG, taken, summary, chain, [*evidence, *waiting.new_epoch(window)])
-
-
-def _at_pipe(window: Window) -> ThreadSample | None:
-    """The worker that waits for a pipe, as an idle one does, but in the code that makes its batch, as a stack shows."""
-    waits = (one for one in window.threads if one.leaf in _PIPES and window.end_ns - one.since_ns >= NS)
-    return next((one for one in waits if (stack := window.late.stack_of(one.pid)) and not waits_for_work(stack)), None)
 
 
 def _of_pipe(window: Window, taken: dict[Item, float], worker: ThreadSample) -> Claim:

@@ -9,7 +9,7 @@ from dataclasses import field
 
 from trainprobe.derive.memo import Memo
 from trainprobe.derive.python.frameworks import is_own
-from trainprobe.derive.python.stacks import inside_loop, is_idle, waits_for_work
+from trainprobe.derive.python.stacks import inside_loop, is_idle, is_idle_worker
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread
 
@@ -40,11 +40,10 @@ class WorkerStacks:
             return
         counted = self.seen < KEEP
         self.seen += counted
-        in_loop = bool(inside_loop(frames))
-        if waits_for_work(frames) if in_loop else is_idle(frames):
+        if is_idle_worker(frames):
             return
         self.taken.append(frames)
-        if in_loop and counted and not running:
+        if inside_loop(frames) and counted and not running:
             self.blocked.append(frames)
 
 

@@ -71,6 +71,12 @@ def waits_for_work(stack: Sequence[str]) -> bool:
     return bool(inside) and _is_queue(inside[0])
 
 
+def is_idle_worker(stack: Sequence[str]) -> bool:
+    """Whether it is a worker's that waits for work: of one whose loop is not known, where its innermost function
+    waits."""
+    return waits_for_work(stack) if inside_loop(stack) else is_idle(stack)
+
+
 def inside_loop(stack: Sequence[str]) -> Sequence[str]:
     """What a worker's loop has called; nothing where it is not in its loop."""
     loops = [at for at, frame in enumerate(stack) if frame.startswith(("_worker_loop (", "worker ("))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from trainprobe.derive.python.frameworks import FrameworkSeen
-from trainprobe.derive.python.stacks import is_idle
+from trainprobe.derive.python.stacks import is_idle_worker
 from trainprobe.derive.steps.late_step import STACKS, LateStepObservations
 from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cells import LEAVES, Leaf, Region, cell
@@ -79,7 +79,9 @@ class OpenStep:
 
     def add_stack(self, event: StackSeen, driver: int) -> None:
         if event.pid != driver:
-            if self.late.busy is None or not is_idle(event.frames):  # else another one was waited for, or it was over
+            if self.late.busy is None or not is_idle_worker(
+                event.frames
+            ):  # else another was waited for, or it was over
                 self.late.worker_stacks[event.pid] = event.frames
             return
         self.stack = event
