@@ -18,7 +18,15 @@ SHUFFLES = (*SAMPLER, "RandomSampler.__iter__ (torch/utils/data/sampler.py:170)"
 LOADS = ("_worker_loop (torch/utils/data/_utils/worker.py:340)", "open_index (train.py:5)", "load (train.py:3)")
 FETCHES = (LOADS[0], "fetch (torch/utils/data/_utils/fetch.py:52)")
 OPENS = (*FETCHES, "__getitem__ (train.py:20)", "open (train.py:12)")
+COLLATES = (*FETCHES, "DataCollatorWithPadding.__call__ (transformers/data_collator.py:271)")
+PADS = (*FETCHES, "pad (train.py:25)")
 FILLS = (*FETCHES, "__iter__ (train.py:30)", "shuffle (train.py:25)")
+INDEXES = (
+    LOADS[0],
+    "create_fetcher (torch/dataloader.py:90)",
+    "__init__ (torch/fetch.py:21)",
+    "Shards.__iter__ (a.py:3)",
+)
 COUNT = 4
 PICKLES = (*SAMPLER, "Popen._launch (popen_spawn_posix.py:62)")
 
@@ -145,13 +153,17 @@ def test_what_kept_workers_save_is_told_of_one_epoch(steps: int) -> None:
     assert set(saved) == {"400 ms per epoch"}
 
 
-def test_a_data_set_that_fills_a_buffer_at_each_epoch_is_no_start_of_workers() -> None:
-    rank = edges(0.1, 4.0, stack=FILLS)
+@pytest.mark.parametrize("stack", [FILLS, INDEXES])
+def test_a_data_set_that_fills_a_buffer_at_each_epoch_is_no_start_of_workers(stack: tuple[str, ...]) -> None:
+    rank = edges(0.1, 4.0, stack=stack)
     assert rank.lost["data_cpu"] == pytest.approx(16.0, abs=0.6)
     assert rank.lost.get("worker_startup", 0.0) < 0.8
 
 
-@pytest.mark.parametrize(("spawned", "stack"), [(True, ()), (False, LOADS), (False, OPENS), (False, ())])
+@pytest.mark.parametrize(
+    ("spawned", "stack"),
+    [(True, ()), (False, LOADS), (False, OPENS), (False, ()), (True, COLLATES), (False, COLLATES), (False, PADS)],
+)
 def test_what_new_workers_do_before_their_first_batch_is_their_start(spawned: bool, stack: tuple[str, ...]) -> None:
     """They import everything again, run worker_init_fn, open files when they are first asked for a sample, or nobody
     knows what they do. A batch is what it is for all."""

@@ -11,8 +11,8 @@ from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, evaluates, without_hang
 from trainprobe.causes.writing import without_queue_of_saves
-from trainprobe.derive.python.frameworks import is_own
-from trainprobe.derive.python.stacks import inside_loop, waits_for_work
+from trainprobe.derive.python.frameworks import library
+from trainprobe.derive.python.stacks import inside_loop
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -44,7 +44,9 @@ _FORK_NS = NS // 20
 """What the training does outside of the fetch to start one of them, at most."""
 _SLOWER_NS = 0.1 * NS
 """Beyond the run's first start: a start that takes no longer is one."""
-_BY_INDEX = ("__getitem__", "__getitems__")
+_LOADERS = ("dataloader.py", "fetch.py")
+"""Files of torch's loader, between its loop and the data set."""
+_ITERATORS = ("__iter__", "__next__")
 _STARTING = "popen_"
 """In the names of the files in which multiprocessing starts a process: popen_fork.py and its like."""
 _OWN = (State.COMPUTE, State.SLEEP)
@@ -142,11 +144,10 @@ def _first_batch_ns(window: Window) -> float:
 
 
 def _iterates(stack: Sequence[str]) -> bool:
-    """Whether it is a worker's in an iterator. The user's function for the start of a worker (worker_init_fn) is called
-    by the worker's loop itself, and what a data set opens when it is first asked for a sample stays open."""
-    inside = inside_loop(stack)
-    by_index = any(frame.partition(" (")[0].endswith(_BY_INDEX) for frame in inside)
-    return bool(inside) and not is_own(inside[0]) and not by_index and not waits_for_work(stack)
+    """Whether a worker's loop has called the data set's iterator: not the user's function for the start of a worker
+    (worker_init_fn), nor what is asked for a sample, which opens files once, or puts a batch together."""
+    called = next((frame for frame in inside_loop(stack) if library(frame)[1] not in _LOADERS), "")
+    return called.partition(" (")[0].endswith(_ITERATORS)
 
 
 def _since_ns(window: Window) -> float:
