@@ -38,7 +38,13 @@ def test_a_step_that_grows_is_drift_with_its_state_and_its_counter() -> None:
 
 @pytest.mark.parametrize(
     ("computing", "launches", "gpu", "grown"),
-    [(0.0, 0.0, 1.0, ""), (0.0, 0.5, 1.0, ""), (1.0, 0.0, 0.0, "compute"), (0.0, 1.0, 0.2, "lock")],
+    [
+        (0.0, 0.0, 1.0, ""),
+        (0.0, 0.5, 1.0, ""),
+        (1.0, 0.0, 1.0, ""),
+        (1.0, 0.0, 0.0, "compute"),
+        (0.0, 1.0, 0.2, "lock"),
+    ],
 )
 def test_a_gpu_that_has_more_and_more_to_do_is_no_drift(
     computing: float, launches: float, gpu: float, grown: str
@@ -62,6 +68,25 @@ def test_a_gpu_that_has_more_and_more_to_do_is_no_drift(
         assert f"what grew is {grown}" in rank.verdict.summary
     else:
         assert (rank.lost, rank.verdict.kind) == ({}, "none")
+    adds_up(rank)
+
+
+@pytest.mark.parametrize("waited", [0.0, 0.1e-3])
+def test_a_list_that_grows_is_drift_beside_waits_for_the_gpu_of_next_to_nothing(waited: float) -> None:
+    """Those grow to several times what they were, as a value's copy may that is fetched for a log."""
+    driver = Driver()
+    driver.begin()
+    for step in range(900):
+        more = max(0, step - 200) / 700
+        driver.fetch()
+        driver.spend(0.02 + 0.02 * more)
+        driver.backward()
+        driver.optimizer()
+        driver.spend(waited + 0.3e-3 * more, Leaf.GPU)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"drift": pytest.approx(0.0203 * 700 / 2, rel=0.15)}
+    assert "what grew is compute" in rank.verdict.summary
     adds_up(rank)
 
 

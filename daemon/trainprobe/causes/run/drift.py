@@ -44,8 +44,9 @@ COUNTERS = {
 """Figures that may grow with the step, with their words and units."""
 
 
-_ALONG = 1.5
-"""Times: what grew by no more than that, in proportion to the waits for the GPU, grew along with them."""
+_ALONG, _MATERIAL = 1.5, 0.05
+"""Times: what grew by no more than that, in proportion to the waits for the GPU, grew along with them, where these grew
+by so much of it at least: next to nothing that doubles is no more work, but launches may wait for most of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Clai
         return None
     states = _grown(steps.makeup, growth)
     total = sum(one.after - one.before for one in states)
-    gpu = next((_times(one) for one in states if one.name == State.GPU_WAIT.value), 1.0)
-    free = [one for one in states if State(one.name) not in claimed and not _of_gpu(one, gpu)]
+    gpu = next((one for one in states if one.name == State.GPU_WAIT.value), None)
+    free = [one for one in states if State(one.name) not in claimed and not (gpu and _of_gpu(one, gpu))]
     if states and not free:
         return None
     part = sum(one.after - one.before for one in free) / total if total > 0 else 1.0
@@ -96,11 +97,11 @@ def _times(state: Grown) -> float:
     return state.after / state.before if state.before > 0 else math.inf
 
 
-def _of_gpu(state: Grown, gpu: float) -> bool:
-    """Whether a state's growth is more work of the GPU (longer sequences, larger images): the waits for it, which grew
-    to so many times, and what grew no more than they did. A graph that is kept from step to step has more and more to
-    launch."""
-    return state.name == State.GPU_WAIT.value or 1 < _times(state) <= 1 + _ALONG * (gpu - 1)
+def _of_gpu(state: Grown, gpu: Grown) -> bool:
+    """Whether a state's growth is more work of the GPU (longer sequences, larger images): the waits for it, and what
+    grew no more than they did. A graph that is kept from step to step has more and more to launch."""
+    material = gpu.after - gpu.before >= _MATERIAL * (state.after - state.before)
+    return state is gpu or (material and _times(state) <= 1 + _ALONG * (_times(gpu) - 1))
 
 
 def _summary(growth: Drift, states: list[Grown], counters: list[Grown]) -> Message:
