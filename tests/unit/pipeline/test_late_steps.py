@@ -942,6 +942,24 @@ def test_a_wait_for_ranks_with_gradients_off_is_no_evaluation(computes: float, s
     assert evaluates or (rank.stalls[-1].cause, round(rank.stalls[-1].seconds, 1)) == ("collective_wait", 1.0)
 
 
+@pytest.mark.parametrize("region", [Region.NO_GRAD, Region.STEP])
+@pytest.mark.parametrize("waits", [0.5, 1.9, 2.5, 20.0])
+def test_an_evaluation_is_known_however_long_it_waits_for_the_other_ranks_in_the_end(
+    waits: float, region: Region
+) -> None:
+    """Without a stack and without a loader's batches: its own part was small, or gradients are on while it waits."""
+    driver, pipeline = started_with_another_rank()
+    for _ in range(3):
+        driver.spend(2.0, region=Region.NO_GRAD)
+        driver.spend(waits, Leaf.LOCK, region)
+        driver.train(20)
+    played(driver, pipeline)
+    (rank,) = (one for one in pipeline.report(moment(driver.now)).runs[0].ranks if one.pid == driver.pid)
+    evaluated = 2.0 + (waits if waits < 2.0 else 0.0)
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(3 * evaluated, abs=0.1)
+    assert rank.lost == ({} if waits < 2.0 else {"collective_wait": pytest.approx(3 * waits, abs=0.1)})
+
+
 @pytest.mark.parametrize("first", ["computing", "evaluation"])
 def test_what_a_step_loses_beside_an_evaluation_is_drawn_where_it_was(first: str) -> None:
     """Looks in between tell when gradients were off."""

@@ -51,16 +51,17 @@ def claim(window: Window, left: Items) -> Claim | None:
     taken = _inside(
         window, take_items(waiting.without_hang(window, left), states=[s for s in State if s not in waiting.OTHER_WORK])
     )
+    stacks, fetched = _stacks(window), waiting.evaluates(window)
+    named = [is_named(one, window.loop) for one in stacks]
+    if not (fetched or any(named)):
+        taken = _without_waits_for_ranks(taken)
     total = sum(taken.values())
     if total <= 0:
         return None
-    stacks = _stacks(window)
-    named = [is_named(one, window.loop) for one in stacks]
     # FSDP waits for other ranks' parameters with gradients off
     others = () if any(named) else (State.COLLECTIVE,)
     quiet = sum(ns for (state, of, _), ns in taken.items() if of == Region.NO_GRAD and state not in others)
     queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
-    fetched = waiting.evaluates(window)
     if not fetched and (is_heavier(window) or generates_longer(window)):
         return None
     shows = [one for one in stacks if is_evaluation(one, window.evaluators, window.loop)]
@@ -89,6 +90,13 @@ def claim(window: Window, left: Items) -> Claim | None:
     if quiet > 0:
         evidence.append(Evidence.of(NO_GRAD_SECONDS(), seconds(quiet), "s", window.driver_pid))
     return Claim(Cause.EVALUATION, taken, SUMMARY(seconds=seconds(total)), [EVALUATES()], evidence)
+
+
+def _without_waits_for_ranks(taken: dict[Item, float]) -> dict[Item, float]:
+    """Where they are most of it, the rest alone may be one; nothing where that is short."""
+    rest = {item: ns for item, ns in taken.items() if item[0] is not State.COLLECTIVE}
+    total, own = sum(taken.values()), sum(rest.values())
+    return taken if own >= 0.5 * total else rest if own >= _LEAST_NS else {}
 
 
 def _part(stacks: Sequence[Sequence[str]], shows: Sequence[Sequence[str]]) -> float:
