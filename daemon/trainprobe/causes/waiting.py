@@ -31,7 +31,10 @@ pools are idle at a lock.)"""
 MAKING = (*CPU, *STORAGE, *SWAP, *FETCHING)
 """What such a worker does to make a batch."""
 _PIPES = (Leaf.PIPE_READ, Leaf.POLL)
-_OF_RANKS = ("distributed", "rendezvous", "deepspeed", "horovod", "mpi4py", "nccl", "gloo")
+_OF_RANKS = (
+    *("distributed", "rendezvous", "fsdp", "fully_sharded", "collectives"),
+    *("deepspeed", "horovod", "mpi4py", "nccl", "gloo"),
+)
 """In the frames of who waits for other ranks."""
 _WORTH_A_LOCK, _WORTH_A_WAIT, _WAITS_TOO = 0.7, 0.7, 0.2
 IN_CALL: dict[Leaf, Message] = {
@@ -148,8 +151,8 @@ def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:
 
 
 def asks_no_rank(window: Window) -> bool:
-    """Whether stacks were taken, and none is in a process group or its store, by which ranks meet."""
-    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
+    """Whether stacks of waits were taken, and none is in a process group or its store, by which ranks meet."""
+    stacks = [stack.frames for stack in window.late.stacks if stack.frames and not stack.running]
     return bool(stacks) and not any(name in frame for frames in stacks for frame in frames for name in _OF_RANKS)
 
 

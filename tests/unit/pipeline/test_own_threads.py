@@ -68,18 +68,49 @@ def test_a_loader_thread_on_the_cpu_is_told_with_its_line() -> None:
     assert "prefetch_factor" not in " ".join(stall.advice)
 
 
-@pytest.mark.parametrize("asks", [False, True])
-def test_a_rank_that_waits_for_a_thread_of_its_own_waits_for_no_other_rank(asks: bool) -> None:
+@pytest.mark.parametrize(
+    ("called", "cause"),
+    [
+        ("", "data_cpu"),
+        ("barrier (distributed_c10d.py:4)", "collective_wait"),
+        ("foreach_all_gather_copy_out (torch/_fsdp_collectives.py:9)", "collective_wait"),
+        ("FullyShardedDataParallel.forward (torch/fully_sharded_data_parallel.py:9)", "collective_wait"),
+        ("wait_tensor (torch/_functional_collectives.py:9)", "collective_wait"),
+    ],
+)
+def test_a_rank_that_waits_for_a_thread_of_its_own_waits_for_no_other_rank(called: str, cause: str) -> None:
     """Unless its stacks show that it asks others."""
     driver = Driver()
     driver.begin()
     as_rank(driver, 2)
     steps(driver, 40)
     pipeline = played(driver)
-    (stall,) = locked(
-        driver, pipeline, "R", "S", "R", share=0.8, called="barrier (distributed_c10d.py:4)" * asks
-    ).stalls
-    assert stall.cause == ("collective_wait" if asks else "data_cpu")
+    (stall,) = locked(driver, pipeline, "R", "S", "R", share=0.8, called=called).stalls
+    assert stall.cause == cause
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_stack_of_computing_does_not_show_what_a_rank_waits_for_later(running: bool) -> None:
+    """It computes, and then it waits for the others, while its loader's thread computes."""
+    driver = Driver()
+    driver.begin()
+    as_rank(driver, 2)
+    steps(driver, 40)
+    pipeline = played(driver)
+    driver.spend(1.0)
+    others = (PythonThread(5, LINE),)
+    stack = StackSeen(
+        driver.now, driver.pid, driver.tid, ("main (a.py:1)", "f (a.py:5)"), running=running, others=others
+    )
+    pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(),)))
+    for _ in range(3):
+        driver.spend(0.5, Leaf.LOCK)
+        loader = ThreadLook(LOADER, 5, "R", "", round(0.8 * driver.now))
+        seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(loader,))
+        pipeline.step(Frame(moment(driver.now), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
+    steps(driver, 20)
+    lost = rank_of(played(driver, pipeline), driver).lost
+    assert lost == {"cpu_bound": pytest.approx(1.0, abs=0.1), "collective_wait" if running else "data_cpu": 1.5}
 
 
 def test_a_loader_thread_that_has_to_share_its_cpu_is_told_too() -> None:
