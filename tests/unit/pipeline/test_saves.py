@@ -51,6 +51,8 @@ def ended(driver: Driver) -> Rank:
         (("sync_weights (train.py:30)", "get_model_state_dict (torch/state_dict.py:900)"), "cpu_bound"),
         (("gather (train.py:30)", "TypedStorage.__reduce__ (torch/storage.py:1)", "save (torch/serialization.py:9)"),
          "cpu_bound"),
+        (("next_batch (train.py:30)", "Dataset.__getitem__ (h5py/dataset.py:758)"), "cpu_bound"),
+        (("Logger.dump (stable_baselines3/logger.py:500)", "write (stable_baselines3/logger.py:170)"), "cpu_bound"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("region", [Region.STEP, Region.NO_GRAD])

@@ -6,9 +6,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
-_EVALUATION = r"eval|valid|estimate_loss|\btest|_test|predict|metric|benchmark"
-_NAMED = re.compile(_EVALUATION, re.IGNORECASE)
-_NAMES = re.compile(rf"{_EVALUATION}|infer|score|rollout|trajector", re.IGNORECASE)
+_VALID = r"(?<!in)(?<!is_)valid(?!_?(?:moves?|actions?|masks?|ind))"
+_EVALUATION = rf"(?i:(?<!ri)eval|{_VALID}|estimate_loss|\btest|_test|predict|benchmark)|(?<![a-z])metric|Metric"
+"""No retrieval, and nothing geometric, symmetric or photometric."""
+_NAMED = re.compile(_EVALUATION)
+_NAMES = re.compile(rf"{_EVALUATION}|(?i:infer|score|rollout|trajector)")
 _MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
 _TRAINS = re.compile(r"(?:^|_)(?:train|training|pretrain|finetune|fit|learn)(?:_|$)")
 _CALLS = re.compile(r"cross_?val|_log_save_evaluate")

@@ -23,11 +23,16 @@ _SAVES = re.compile(r"save|dumps?|serialize")
 _AT_ONCE = ("restore", "resume", "rollback")
 _KEPT = frozenset({"best", "last", "latest"})
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_LOADS = re.compile(r"(^|_)load")
+_READS = re.compile(
+    r"(^|_)(?:load|restore|deserialize|read(?:_|$))|^get_(?:tensor|slice)$|^__(?:getitem|array|iter)__$"
+)
+"""Of what also saves."""
 _STATE = re.compile(r"(get_\w*)?state_dict")
 _ABOUT = re.compile(r"_(?:by|with|to|from|for|if|when|on|at|in|of)_")
 """What follows is not what is saved."""
 _SAVER = re.compile(r"checkpoint|ckpt|saver", re.IGNORECASE)
+_OUTPUT = re.compile(r"logg(?:er|ing)|writer|recorder|plot|visuali[sz]|render|timer|profil", re.IGNORECASE)
+"""In the names of classes and files that save something else, though the function's own does not say what."""
 _SAYS_NOTHING = re.compile(
     r"to|as|if|now|all|best|last|latest|final|new|current|every|on|at|and|with|for|of|by|top|k|topk|monitor|none|own|do"
     r"|epochs?|steps?|iter|iteration|interval|periodic|maybe|disk|path|files?|fileobj|dir|directory|folder|local|main|rank"
@@ -38,8 +43,8 @@ _SAYS_NOTHING = re.compile(
 
 def shown_by(stack: Sequence[str]) -> bool:
     """Whether a function on the stack belongs to a serialiser, or is named like a save of a training's state. A save of
-    something else, by its name or by a library for pictures, shows none, nor does a serialiser that loads."""
-    other = any(library(frame)[0] in _PICTURES or _loads(frame) for frame in stack)
+    something else, by its name or by a library for pictures, shows none, nor does a serialiser that reads."""
+    other = any(library(frame)[0] in _PICTURES or _reads(frame) for frame in stack)
     return not other and any(map(_saves, stack))
 
 
@@ -73,7 +78,9 @@ def _saves(frame: str) -> bool:
         return Holds.MODEL in said
     if _SAVER.search(scope):
         return True
-    by_itself = package not in _OTHERS and not package.startswith("python")
+    if package in _OTHERS or package.startswith("python") or _OUTPUT.search(scope or file):
+        return False
+    by_itself = holds(scope) != Holds.OUTPUT and "serialize" not in verbs  # which may as well be a message
     return by_itself and all(word in verbs or _SAYS_NOTHING.fullmatch(word) for word in words)
 
 
@@ -99,7 +106,7 @@ def _words(frame: str) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _loads(frame: str) -> bool:
+def _reads(frame: str) -> bool:
     package, file = library(frame)
     name = frame.partition(" (")[0].rpartition(".")[2]
-    return (package in _PACKAGES or file in _FILES) and _LOADS.search(name) is not None
+    return (package in _PACKAGES or file in _FILES) and _READS.search(name) is not None

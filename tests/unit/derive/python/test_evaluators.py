@@ -18,6 +18,9 @@ LOOP = ("<module> (train.py:99)", "main (train.py:9)")
         ("train_and_evaluate (train.py:20)", "evaluate (train.py:30)"), ("evaluate_on_train (train.py:30)",),
         ("EmbeddingSimilarityEvaluator.__call__ (sentence_transformers/evaluator.py:9)",),
         ("evaluate_probe (train.py:30)", "LogisticRegression.fit (sklearn/_logistic.py:1200)"),
+        ("evaluate_retrieval (train.py:30)",), ("RetrievalEvaluator.run (train.py:30)",), ("doEval (train.py:30)",),
+        ("compute_metrics (train.py:30)",), ("MAPMetric.update (train.py:30)",), ("TopkMetric.add (train.py:30)",),
+        ("valid_epoch (train.py:30)",), ("runValidation (train.py:30)",),
     ],
 )  # fmt: skip
 def test_an_evaluation(inner: tuple[str, ...]) -> None:
@@ -33,6 +36,11 @@ def test_an_evaluation(inner: tuple[str, ...]) -> None:
         ("_maybe_log_save_evaluate (transformers/trainer.py:3000)", "on_log (train.py:30)"),
         ("PricePredictor.training_step (train.py:20)", "search (train.py:30)"),
         ("NextTokenPrediction.fit (train.py:20)", "search (train.py:30)"),
+        ("build_retrieval_index (train.py:30)",), ("RetrievalIndex.add (train.py:30)",),
+        ("drop_invalid (train.py:30)",),
+        ("geometric_augment (train.py:30)",), ("PhotometricDistort.__call__ (train.py:30)",),
+        ("is_valid (train.py:30)",),
+        ("Board.get_valid_moves (train.py:30)",), ("symmetric_distance (train.py:30)",), ("valid_mask (train.py:30)",),
         ("SegmentAnything.forward (model.py:20)", "MaskDecoder.predict_masks (model.py:30)"),
     ],
 )  # fmt: skip

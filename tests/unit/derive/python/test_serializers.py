@@ -18,7 +18,9 @@ from trainprobe.derive.python.serializers import restored_by, shown_by
         "get_model_state_dict (train.py:9)", "_save_optimizer_and_scheduler (train.py:9)", "dump (train.py:9)",
         "ModelCheckpoint._save_top_3 (lightning/model_checkpoint.py:9)", "dump (cloudpickle/cloudpickle.py:9)",
         "BaseAlgorithm.save (stable_baselines3/base_class.py:9)", "save_predictions_and_model (train.py:9)",
-        "_dump (python3.11/pickle.py:9)", "save_checkpoint_with_metrics (train.py:9)",
+        "_dump (python3.11/pickle.py:9)", "Group.create_dataset (h5py/group.py:9)",
+        "block_until_ready (orbax/serialization.py:9)", "ModelRunner.save (runner.py:9)", "save (train_images.py:9)",
+        "CheckpointWriter.dump (a.py:9)", "save_checkpoint_with_metrics (train.py:9)",
     ],
 )  # fmt: skip
 def test_a_save_of_a_training(frame: str) -> None:
@@ -37,6 +39,12 @@ def test_a_save_of_a_training(frame: str) -> None:
         "Trainer._maybe_log_save_evaluate (transformers/trainer.py:9)", "Net.load_state_dict (net.py:9)",
         "dump_detections (eval.py:9)", "save_results_of_model (eval.py:9)", "checkpoint (torch/checkpoint.py:9)",
         "load (torch/serialization.py:9)", "load_file (safetensors/torch.py:9)",
+        "Dataset.__getitem__ (h5py/dataset.py:9)", "Dataset.read_direct (h5py/dataset.py:9)",
+        "read (tensorstore/a.py:9)",
+        "safe_open.get_tensor (safetensors/torch.py:9)", "Checkpointer.restore (orbax/checkpointer.py:9)",
+        "async_deserialize (orbax/serialization.py:9)", "Logger.dump (stable_baselines3/logger.py:9)",
+        "dump (stable_baselines3/logger.py:9)", "Visualizer.save (vis.py:9)", "VideoRecorder.save (video.py:9)",
+        "ResultWriter.save (out.py:9)", "History.save (train.py:9)", "save (plots.py:9)", "serialize (queue.py:9)",
     ],
 )  # fmt: skip
 def test_a_save_of_something_else(frame: str) -> None:
