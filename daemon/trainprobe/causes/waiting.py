@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, seconds, take_items, usual_ns
+from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import waits_for_work
 from trainprobe.derive.steps.ledger import Item
@@ -189,9 +190,13 @@ def waits_too(window: Window) -> bool:
 
 
 def evaluates(window: Window) -> bool:
-    """Whether more batches were fetched than trained on, and a model ran on them."""
+    """Whether more batches were fetched than trained on, and a model ran on them, or a stack shows an evaluation by a
+    function's name: most of it may be waits for its batches."""
     extra = window.extra_fetches
-    return extra >= window.policy.evaluation_fetches and model_ran(extra, window.batch, window.excess)
+    if extra < window.policy.evaluation_fetches:
+        return False
+    named = any(is_named(seen.frames, window.loop) for seen in window.late.stacks)
+    return named or model_ran(extra, window.batch, window.excess)
 
 
 def new_epoch(window: Window) -> list[Evidence]:

@@ -102,7 +102,26 @@ def with_gradients(driver: Driver) -> None:
     driver.fetches += 1
 
 
-@pytest.mark.parametrize("of", [of_one_batch, late_and_launched, with_gradients])
+def late_and_smaller(driver: Driver) -> None:
+    """Its batches are a fifth of the training's, and come from slow storage."""
+    for _ in range(10):
+        driver.fetch(0.03, Leaf.POLL)
+        driver.spend(0.0048, region=Region.NO_GRAD)
+    driver.fetches += 1
+
+
+def late_and_named(driver: Driver) -> None:
+    """A stack shows it, whatever its model takes."""
+    for batch in range(5):
+        driver.fetch(0.1, Leaf.POLL)
+        driver.spend(0.001, region=Region.NO_GRAD)
+        if batch == 3:
+            frames = ("<module> (train.py:60)", "evaluate (train.py:20)", "DataLoader.__next__ (torch/dataloader.py:9)")
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.fetches += 1
+
+
+@pytest.mark.parametrize("of", [of_one_batch, late_and_launched, with_gradients, late_and_smaller, late_and_named])
 def test_batches_that_a_model_ran_on_are_an_evaluation(of: Callable[[Driver], None]) -> None:
     driver = Driver()
     driver.begin()

@@ -11,7 +11,7 @@ from trainprobe.model.dataclass import dataclass
 
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 _WORK = (State.COMPUTE, State.GPU_WAIT)
-_PART, _BATCHES = 0.5, 4
+_PART, _BATCHES = 0.5, 2
 """Of the training's own forward pass: so much for each of the first batches shows that a model ran on them. An average
 of the weights has gradients off too; an evaluation's batches may be smaller, but are many."""
 _SHARE = 0.25
