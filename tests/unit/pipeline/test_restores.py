@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders.driver import Driver, moment, ns
+from tests.builders.driver import Driver, moment, ns, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region, ThreadState
 from trainprobe.model.event import StackSeen
@@ -66,6 +66,28 @@ def test_a_checkpoint_of_the_run_that_is_read_back_is_no_data(path: str, ino: in
 def test_a_stack_shows_that_a_model_is_restored(name: str) -> None:
     rank = read("/pretrained/x", 9, (f"{name} (train.py:40)", LOADS))
     assert rank.lost == pytest.approx({"checkpoint": 0.5, "unknown": 1.6}, abs=0.01)
+
+
+@pytest.mark.parametrize("data", [0, 1, 3])
+def test_data_that_is_read_beside_a_restore_is_data(data: int) -> None:
+    """``data``: of four looks so many found the training in its own loading."""
+    driver = Driver()
+    driver.begin()
+    driver.train(60)
+    for frame in ("validate (train.py:20)", "search (train.py:30)"):  # it does something else before
+        driver.spend(0.05)
+        stack = ("<module> (train.py:99)", frame)
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, stack, running=frame.startswith("search")))
+    for look in range(4):
+        driver.spend(0.5, Leaf.FILE_READ)
+        frame = "read_chunk (data.py:9)" if look < data else "load_best (train.py:40)"
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("<module> (train.py:99)", frame)))
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    lost = {"unknown": 0.5 * (4 - data), "data_storage": 0.5 * data}
+    assert rank.lost == pytest.approx({cause: seconds for cause, seconds in lost.items() if seconds}, abs=0.12)
+    adds_up(rank)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from trainprobe.causes import waiting
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.derive.python import serializers
-from trainprobe.derive.python.evaluators import in_batch
+from trainprobe.derive.python.evaluators import in_batch, is_evaluation
 from trainprobe.model.cause import Cause, State
 from trainprobe.model.cells import Region
 from trainprobe.model.message import template
@@ -22,13 +22,14 @@ A_CHECKPOINT = template("restore.a_checkpoint", "a checkpoint")
 
 
 def claim(window: Window, left: Items) -> Claim | None:
-    """The driver's reads outside of fetches, where one was of a file that the run saved, or a stack shows a function
-    that restores a model."""
-    path = window.restored
-    if not path and not any(_restores(seen.frames) for seen in window.late.stacks):
-        return None
+    """The driver's reads outside of fetches, where one was of a file that the run saved, or of them the part of the
+    stacks of waits, but for an evaluation's, that show a function that restores a model."""
+    path, stacks = window.restored, [seen for seen in window.late.stacks if seen.frames]
+    shows = [seen for seen in stacks if _restores(seen.frames)]
+    others = [seen for seen in stacks if seen not in shows and not seen.running and not _evaluates(window, seen.frames)]
+    part = 1.0 if path else len(shows) / max(1, len(shows) + len(others))
     outside = [region for region in Region if region != Region.FETCH]
-    taken = take_items(left, states=[State.DATA_INLINE, State.FAULT_IO], regions=outside)
+    taken = take_items(left, states=[State.DATA_INLINE, State.FAULT_IO], regions=outside, part=part)
     if not taken:
         return None
     spent = seconds(sum(taken.values()))
@@ -43,6 +44,10 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 def _restores(stack: Sequence[str]) -> bool:
     return serializers.restored_by(stack) and not in_batch(stack)
+
+
+def _evaluates(window: Window, stack: Sequence[str]) -> bool:
+    return is_evaluation(stack, window.evaluators, window.loop)
 
 
 RULES = (OrderedRule(claim, stall=125),)

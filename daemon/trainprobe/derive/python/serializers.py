@@ -21,6 +21,8 @@ _OTHERS = frozenset({"numpy", "scipy", "pandas", "json", "yaml", "torchvision", 
 """Whose `save` and `dump` write output and data."""
 _SAVES = re.compile(r"save|dumps?|serialize")
 _AT_ONCE = ("restore", "resume", "rollback")
+_DATA = re.compile(r"data(?:set)?|batch(?:es)?|inputs?|shards?|chunks?|episodes?|sequences?")
+"""What a model is fed with, whatever comes before it in the name."""
 _KEPT = frozenset({"best", "last", "latest"})
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _READS = re.compile(
@@ -97,6 +99,8 @@ def _restores(frame: str) -> bool:
     if words[0] not in (*_AT_ONCE, "load", "reload"):
         return False
     rest = _ABOUT.split("_".join(words[1:]))[0]
+    if _DATA.fullmatch(rest.rpartition("_")[2]):
+        return False
     return holds(rest) == Holds.MODEL or (holds(rest) is None and bool(_KEPT.intersection(words)))
 
 

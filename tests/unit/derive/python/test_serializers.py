@@ -63,6 +63,8 @@ def test_what_calls_a_library_for_pictures_saves_a_picture() -> None:
         ("load_best_model", True), ("Net.load_state_dict", True), ("reload_weights", True), ("loadModel", True),
         ("load", False), ("load_shard", False), ("load_features", False), ("load_data_of_model", False),
         ("train", False),
+        ("load_model_inputs", False), ("load_agent_data", False), ("load_last_batch", False),
+        ("load_encoder_batches", False), ("load_data_model", True),
         ("load_best_images", False), ("offload_params", False), ("_load_chunk", False),
     ],
 )  # fmt: skip
