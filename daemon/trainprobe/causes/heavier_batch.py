@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trainprobe.causes.base import Items, Window, take_items
+from trainprobe.derive.python.code_lines import waits_for_replicas
 from trainprobe.derive.python.evaluators import generates, in_batch, is_named
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
@@ -64,13 +65,19 @@ def work_of_threads(window: Window, left: Items) -> dict[Item, float]:
     works grew along. The same of a forward pass that runs in threads. None where it lasts so long that they may
     hang."""
     waits, grew = _for_threads(window, left), _rest_grew_along(window)
-    forward = take_items(left, states=[State.LOCK], regions=_FORWARD) if window.replicas else {}
+    forward = take_items(left, states=[State.LOCK], regions=_FORWARD) if _runs_replicas(window) else {}
     if sum(waits.values()) + sum(forward.values()) > window.policy.gpu_patience_ns:
         return {}
     seen = not window.late.stood_still
     own = seen and _backward_of_thread(window) and not _disturbed(window, sum(waits.values()))
     waits = {item: ns for item, ns in waits.items() if grew or (own and item[0] is State.LOCK)}
     return waits | forward if seen else waits
+
+
+def _runs_replicas(window: Window) -> bool:
+    """Whether the model's replicas run in threads, and stacks of waits, if any were taken, show no other wait alone."""
+    waits = [seen.frames for seen in window.late.stacks if seen.frames and not seen.running]
+    return window.replicas and (not waits or any(map(waits_for_replicas, waits)))
 
 
 def _disturbed(window: Window, waited: float) -> bool:

@@ -326,15 +326,16 @@ def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
         assert found.summary.endswith(f"waits in a queue for thread 5 of the training, which fills it in {LINE}")
 
 
+REPLICAS = ("DataParallel.forward (torch/data_parallel.py:194)", "parallel_apply (torch/parallel_apply.py:119)")
+JOIN = "join (python3.12/threading.py:1119)"
+
+
 @pytest.mark.parametrize("replicas", [True, False])
 def test_threads_that_run_the_models_replicas_do_the_trainings_work(replicas: bool) -> None:
     """torch.nn.DataParallel, in ordinary steps and in heavier ones. Another wait at a lock in each step is lost."""
     driver = Driver()
     driver.begin()
-    place = "torch/nn/parallel/"
-    inside = (f"DataParallel.forward ({place}data_parallel.py:194)", f"parallel_apply ({place}parallel_apply.py:119)")
-    called = inside if replicas else ("prepare (train.py:20)",)
-    frames = ("<module> (train.py:60)", *called, "join (threading.py:1119)")
+    frames = ("<module> (train.py:60)", *(REPLICAS if replicas else ("prepare (train.py:20)",)), JOIN)
     for number in range(400):
         times = 3.0 if number % 17 == 16 else 1.0
         driver.fetch()
@@ -351,3 +352,24 @@ def test_threads_that_run_the_models_replicas_do_the_trainings_work(replicas: bo
         assert (rank.lost, rank.verdict.kind) == ({}, "none")
     else:
         assert rank.lost["unknown"] > 400 * 0.035
+
+
+@pytest.mark.parametrize("late", [REPLICAS, ("wait_for_upload (train.py:20)",)])
+def test_another_wait_at_a_lock_where_replicas_run_in_threads_is_lost(late: tuple[str, ...]) -> None:
+    driver = Driver()
+    driver.begin()
+
+    def step(seconds: float, called: tuple[str, ...]) -> None:
+        driver.fetch()
+        driver.spend(0.004)
+        driver.spend(seconds, Leaf.LOCK)
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("<module> (train.py:60)", *called, JOIN)))
+        driver.backward(0.002)
+        driver.spend(0.05, Leaf.LOCK, Region.BACKWARD)
+        driver.optimizer()
+        driver.spend(0.02, Leaf.GPU)
+
+    for number in range(120):
+        step(2.0 if number == 80 else 0.04, late if number == 80 else REPLICAS)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == ({} if late is REPLICAS else {"unknown": pytest.approx(1.96, abs=0.05)})

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
 from trainprobe.derive.memo import Memo
-from trainprobe.derive.python.frameworks import is_own
+from trainprobe.derive.python.frameworks import is_own, library
 from trainprobe.derive.python.stacks import inside_loop, is_idle, is_idle_worker
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread
@@ -23,7 +23,7 @@ SAMPLES, MOST = 3, 0.8
 
 def waits_for_replicas(stack: Sequence[str]) -> bool:
     """Whether it is a driver's whose threads run the model on several GPUs (torch.nn.DataParallel)."""
-    return any("parallel_apply (" in frame and "nn/parallel/" in frame for frame in stack)
+    return any(library(frame)[1] == "parallel_apply.py" for frame in stack)
 
 
 @dataclass(slots=True)
