@@ -25,7 +25,8 @@ INDEXES = (
     LOADS[0],
     "create_fetcher (torch/dataloader.py:90)",
     "__init__ (torch/fetch.py:21)",
-    "Shards.__iter__ (a.py:3)",
+    "Shards.__iter__ (dataloader.py:3)",
+    "shuffle (a.py:25)",
 )
 COUNT = 4
 PICKLES = (*SAMPLER, "Popen._launch (popen_spawn_posix.py:62)")

@@ -187,6 +187,30 @@ def test_an_evaluation_of_two_batches_is_one() -> None:
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(20 * 0.35, rel=0.05)
 
 
+@pytest.mark.parametrize("file", ["data.py", "dataloader.py", "my_dataloader.py"])
+def test_a_file_of_the_users_own_that_is_called_as_the_loaders_is_no_fetch(file: str) -> None:
+    """What it computes behind an evaluation is not the evaluation's."""
+    driver = Driver()
+    driver.begin()
+    driver.train(60)
+    for _ in range(3):
+        for batch in range(20):
+            driver.fetch()
+            driver.spend(0.05, region=Region.NO_GRAD)
+            if batch in (8, 16):
+                frames = ("<module> (train.py:60)", "validate (train.py:20)", "Net.forward (model.py:3)")
+                driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+        driver.fetches += 1
+        for _ in range(3):
+            driver.spend(0.5)
+            frames = ("<module> (train.py:60)", f"build_epoch ({file}:30)")
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
+        driver.train(40)
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"cpu_bound": pytest.approx(4.5, abs=0.1)}
+    assert "build_epoch" in rank.stalls[-1].summary
+
+
 def test_stacks_of_an_evaluation_say_nothing_of_the_work_behind_it() -> None:
     """A fold's model is built: nobody looked then, and the garbage collector is no candidate."""
     driver, pipeline = Driver(), Pipeline()

@@ -11,7 +11,7 @@ from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, evaluates, without_hang
 from trainprobe.causes.writing import without_queue_of_saves
-from trainprobe.derive.python.frameworks import library
+from trainprobe.derive.python.frameworks import is_own, library
 from trainprobe.derive.python.stacks import inside_loop
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
@@ -146,7 +146,8 @@ def _first_batch_ns(window: Window) -> float:
 def _iterates(stack: Sequence[str]) -> bool:
     """Whether a worker's loop has called the data set's iterator: not the user's function for the start of a worker
     (worker_init_fn), nor what is asked for a sample, which opens files once, or puts a batch together."""
-    called = next((frame for frame in inside_loop(stack) if library(frame)[1] not in _LOADERS), "")
+    inside = inside_loop(stack)
+    called = next((frame for frame in inside if is_own(frame) or library(frame)[1] not in _LOADERS), "")
     return called.partition(" (")[0].endswith(_ITERATORS)
 
 

@@ -16,7 +16,8 @@ _TRAINS = re.compile(r"(?:^|_)(?:train|training|pretrain|finetune|fit|learn)(?:_
 _CALLS = re.compile(r"cross_?val|_log_save_evaluate")
 """Functions that train the model of each fold; the one of transformers that logs and saves, too."""
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_FETCH = "dataloader.py"
+_FETCH = ("/dataloader.py:", "DataLoaderIter.")
+"""Of a library's loader, by its file or by its class: a user's own file may be called so."""
 
 
 def shown_by(stack: Sequence[str], loop: Collection[str] = ()) -> bool:
@@ -51,7 +52,7 @@ def _trains(name: str) -> bool:
 
 def in_batch(stack: Sequence[str]) -> bool:
     """Whether it is in a model's forward pass, or in a fetch."""
-    return any(_FETCH in frame or _MODEL.search(_name(frame)) for frame in stack)
+    return any(any(part in frame for part in _FETCH) or _MODEL.search(_name(frame)) for frame in stack)
 
 
 def generates(stack: Sequence[str]) -> bool:

@@ -65,9 +65,9 @@ def _hands_over(frame: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _saves(frame: str) -> bool:
-    package, file = library(frame)
-    if package in _PACKAGES or file in _FILES:
+    if _serializes(frame):
         return True
+    package, file = library(frame)
     words, scope = _words(frame), frame.partition(" (")[0].rpartition(".")[0]
     name = "_".join(words)
     if _STATE.match(name):
@@ -109,8 +109,12 @@ def _words(frame: str) -> list[str]:
     return _HUMPS.sub("_", name).lower().strip("_").split("_")
 
 
+def _serializes(frame: str) -> bool:
+    """Whether it is a serialiser's own; a user's file may be called as one of its files."""
+    package, file = library(frame)
+    return package in _PACKAGES or (package != "" and file in _FILES)
+
+
 @lru_cache(maxsize=1024)
 def _reads(frame: str) -> bool:
-    package, file = library(frame)
-    name = frame.partition(" (")[0].rpartition(".")[2]
-    return (package in _PACKAGES or file in _FILES) and _READS.search(name) is not None
+    return _serializes(frame) and _READS.search(frame.partition(" (")[0].rpartition(".")[2]) is not None
