@@ -110,6 +110,7 @@ def test_data_that_torch_loads_is_data(frames: tuple[str, ...], region: Region) 
         (("log_artifact (train.py:40)", "md5_file_b64 (wandb/hashutil.py:50)"), {"checkpoint": 2.1}),
         (("checksum (train.py:40)",), {"checkpoint": 2.1}),
         (("Data.__init__ (data.py:12)", "read_csv (pandas/readers.py:900)"), {"checkpoint": 0.5, "data_inline": 1.6}),
+        (("NGP.forward (ngp.py:12)", "HashGrid.encode (grid.py:9)"), {"checkpoint": 0.5, "data_inline": 1.6}),
     ],
 )
 def test_a_save_that_is_read_again_at_once_is_hashed_or_sent(inner: tuple[str, ...], lost: dict[str, float]) -> None:

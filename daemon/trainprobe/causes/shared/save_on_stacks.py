@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from trainprobe.causes.base import Claim, Items, Window, claimed, take_items
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import waits_too
-from trainprobe.derive.python.evaluators import is_evaluation, is_named
+from trainprobe.derive.python.evaluators import in_batch, is_evaluation, is_named
 from trainprobe.derive.python.serializers import saved_by
 from trainprobe.derive.python.stacks import innermost
 from trainprobe.model.cause import Cause, State
@@ -66,7 +66,7 @@ def claim_read_again(window: Window, left: Items) -> Claim | None:
     """Reads outside of fetches behind the driver's own save, where a stack shows that it is hashed or sent."""
     own = [s for s in window.saves if s.tid == window.driver_tid and s.end_ns is not None]
     other = window.restored and window.restored not in {s.path for s in own}
-    if not own or other or not any(_SENDS.search(_names(seen.frames)) for seen in window.late.stacks):
+    if not own or other or not any(_sends(seen.frames) for seen in window.late.stacks):
         return None
     taken = take_items(left, states=[State.DATA_INLINE], regions=[Region.STEP, Region.NO_GRAD])
     if not taken:
@@ -75,9 +75,9 @@ def claim_read_again(window: Window, left: Items) -> Claim | None:
     return claimed(window, Cause.CHECKPOINT, taken, READ_AGAIN, [READS(path=path)], READ_SECONDS, path=path)
 
 
-def _names(stack: Sequence[str]) -> str:
-    """Of the functions on it."""
-    return " ".join(frame.partition(" (")[0] for frame in stack)
+def _sends(stack: Sequence[str]) -> bool:
+    """Whether a function on it does; a model may hash what it embeds."""
+    return not in_batch(stack) and any(_SENDS.search(frame.partition(" (")[0]) for frame in stack)
 
 
 RULES = (

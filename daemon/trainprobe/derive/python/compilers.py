@@ -34,8 +34,8 @@ def in_compiler(frames: Sequence[str]) -> bool:
 
 
 def is_torch(frames: Sequence[str]) -> bool:
-    """Whether it is torch's compiler, of all that are on such a stack."""
-    return not any(_compiles(frame) and library(frame)[0] in _OTHERS for frame in frames)
+    """Whether it is torch's compiler that such a stack is inside of: that calls Triton's."""
+    return library(next(filter(_compiles, frames)))[0] not in _OTHERS
 
 
 def _compiles(frame: str) -> bool:

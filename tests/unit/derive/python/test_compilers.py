@@ -101,6 +101,25 @@ def test_what_compiles_on_the_driver_itself_is_told_by_its_stacks(inner: str, ca
         assert ("TORCH_LOGS" in stall.advice[0]) != others
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        ("compile_inner (torch/convert_frame.py:700)", "load_by_key_path (torch/codecache.py:2000)"),
+        ("CachingAutotuner.benchmark_all_configs (torch/triton_heuristics.py:900)",),
+    ],
+)
+def test_kernels_that_torch_lets_triton_compile_are_torchs(inner: tuple[str, ...]) -> None:
+    driver = begun()
+    pipeline = played(driver)
+    driver.spend(1.5)
+    frames = ("<module> (train.py:9)", *inner, "compile (triton/compiler.py:300)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+    driver.train(20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == "recompile"
+    assert "TORCH_LOGS" in stall.advice[0]
+
+
 def test_an_evaluation_whose_graph_is_compiled_first_is_its_own_behind_that() -> None:
     driver = begun()
     pipeline = played(driver)
