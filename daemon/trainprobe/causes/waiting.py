@@ -101,14 +101,23 @@ class WorkerShares:
 def shares(window: Window) -> WorkerShares:
     """How the workers' time beyond an ordinary step divides; where one makes a usual batch for as long as it is waited
     for, how that does."""
-    parts = [max(0.0, pool_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP, BLOCKED)]
-    total = sum(parts)
-    if total < 0.05 * excess_ns(window) or total <= 0:
+    parts = _beyond(window)
+    if does_no_more(window):
         if not makes_usual_batch(window):
             return WorkerShares(0.0, 0.0, 0.0, 0.0)
         parts = [max(0.0, pool_ns(window, *leaves) + usual_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP)]
-        parts, total = [*parts, 0.0], sum(parts)
-    return WorkerShares(*(part / total for part in parts))
+        parts.append(0.0)
+    return WorkerShares(*(part / sum(parts) for part in parts))
+
+
+def does_no_more(window: Window) -> bool:
+    """Whether workers did so little beyond an ordinary step that it explains no wait."""
+    total = sum(_beyond(window))
+    return total < 0.05 * excess_ns(window) or total <= 0
+
+
+def _beyond(window: Window) -> list[float]:
+    return [max(0.0, pool_ns(window, *leaves)) for leaves in (STORAGE, CPU, SWAP, BLOCKED)]
 
 
 def outside(window: Window, taken: Items) -> list[Evidence]:

@@ -57,10 +57,12 @@ def test_a_slow_first_epoch_stays_slow_storage_while_later_ones_compute() -> Non
 
 @pytest.mark.parametrize(("leaf", "cause"), [(Leaf.CPU, "data_cpu"), (Leaf.FILE_READ, "data_storage")])
 @pytest.mark.parametrize("working", [True, False])
+@pytest.mark.parametrize("more", [0.0, 0.001])
 def test_a_worker_that_has_batches_left_when_the_others_have_none_is_waited_for(
-    leaf: Leaf, cause: str, working: bool
+    leaf: Leaf, cause: str, working: bool, more: float
 ) -> None:
-    """Its data set divides itself among the workers (IterableDataset). No batch takes more work than usual."""
+    """Its data set divides itself among the workers (IterableDataset). No batch takes ``more`` work than usual that is
+    worth to be told."""
     driver, pipeline = Driver(), Pipeline()
     driver.begin()
     for pid in range(2000, 2004):
@@ -72,7 +74,7 @@ def test_a_worker_that_has_batches_left_when_the_others_have_none_is_waited_for(
     for _ in range(10):
         begun = driver.now
         for _ in range(9):
-            driver.work(0.1 if working else 0.0, leaf)
+            driver.work(0.1 + more if working else 0.0, leaf)
             driver.spend(0.1, Leaf.POLL, Region.FETCH)
             own = 0 if not working else driver.now - begun
             cells = tuple(own if place == leaf else 0 for place in range(5 * LEAVES))
@@ -83,8 +85,10 @@ def test_a_worker_that_has_batches_left_when_the_others_have_none_is_waited_for(
         driver.work(0.1 if working else 1.0, leaf)
         driver.step()
     driver.train(3)
-    lost = rank_of(played(driver, pipeline), driver).lost
-    assert lost == {cause if working else "unknown": pytest.approx(9.0, rel=0.05)}
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {cause if working else "unknown": pytest.approx(9.0, rel=0.05)}
+    told = {stall.summary.partition(";")[0] for stall in rank.stalls if stall.cause == "data_cpu"}
+    assert not told or all("no more than on other batches" in one for one in told)
 
 
 @pytest.mark.parametrize("leaf", [Leaf.FILE_READ, Leaf.READ_CPU])

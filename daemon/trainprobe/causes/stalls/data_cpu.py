@@ -13,6 +13,7 @@ from trainprobe.causes.waiting import (
     WAITED,
     WAITS_FOR_WORKERS,
     WORKERS,
+    does_no_more,
     new_epoch,
     waited_for_cpu,
 )
@@ -42,7 +43,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     if not isinstance(window.usual, Unseen):
         whole = spent + usual_ns(window, *CPU)
         taken = at_most(taken, _PER_WORK * whole)
-        spent, summary = (spent, SUMMARY) if spent > 0 else (whole, AS_USUAL)
+        spent, summary = (whole, AS_USUAL) if does_no_more(window) else (spent, SUMMARY)
     if not taken:
         return None
     return Claim(
