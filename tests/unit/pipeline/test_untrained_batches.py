@@ -103,10 +103,10 @@ def with_gradients(driver: Driver) -> None:
 
 
 def late_and_smaller(driver: Driver) -> None:
-    """Its batches are a fifth of the training's, and come from slow storage."""
+    """Its batches are a tenth of the training's, and come from slow storage."""
     for _ in range(10):
         driver.fetch(0.03, Leaf.POLL)
-        driver.spend(0.0048, region=Region.NO_GRAD)
+        driver.spend(0.0024, region=Region.NO_GRAD)
     driver.fetches += 1
 
 

@@ -11,9 +11,9 @@ from trainprobe.model.dataclass import dataclass
 
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 _WORK = (State.COMPUTE, State.GPU_WAIT)
-_PART, _BATCHES = 0.5, 2
-"""Of the training's own forward pass: so much for each of the first batches shows that a model ran on them. An average
-of the weights has gradients off too; an evaluation's batches may be smaller, but are many."""
+_PART = 0.5
+"""Of the training's own forward pass: so much with gradients off, for all batches, shows that a model ran on them: an
+evaluation's may be smaller. An average of the weights has gradients off too."""
 _SHARE = 0.25
 """Of all time beyond an ordinary step: with gradients on so much is needed, too."""
 
@@ -31,8 +31,7 @@ def model_ran(extra: float, usual: UsualBatch, beyond: Mapping[Item, float]) -> 
     that skips a batch, and a zip() of loaders of which one ends earlier, fetch batches and drop them. With gradients
     on, more are needed than such a zip() drops: what a step fetches, and the fetch that finds the loader's end."""
     quiet = sum(ns for (_, region, leaf), ns in beyond.items() if region == Region.NO_GRAD and leaf not in _QUEUED)
-    batches = max(1.0, min(extra - 1, _BATCHES))  # one fetch at least finds a loader's end
-    if quiet > _PART * batches * usual.forward_ns:
+    if quiet > _PART * usual.forward_ns:
         return True
     if extra <= usual.per_backward + 1:
         return False
