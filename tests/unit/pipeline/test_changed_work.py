@@ -68,6 +68,27 @@ def test_an_evaluation_or_other_work_behind_a_frozen_backbone_is_told(region: Re
         assert (rank.lost, rank.counters.phase_seconds["evaluation"]) == ({"cpu_bound": spent}, 0.0)
 
 
+@pytest.mark.parametrize(("name", "phase"), [("predict_noise", False), ("step", False), ("evaluate", True)])
+def test_a_heavier_batch_of_a_model_that_predicts_in_each_step_is_no_evaluation(name: str, phase: bool) -> None:
+    """With gradients on; its functions are called so."""
+    driver = Driver()
+    driver.begin()
+    for place in range(200):
+        heavier = 4.0 if place % 17 == 16 else 1.0
+        driver.fetch()
+        for _ in range(2):
+            driver.spend(0.1 * heavier)
+            frames = ("<module> (train.py:60)", f"{name} (train.py:20)", "UNet.forward (unet.py:500)")
+            if heavier > 1.0:
+                driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, running=True))
+        driver.backward(0.2 * heavier)
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert (rank.counters.phase_seconds["evaluation"] > 0) == phase
+    assert phase or rank.lost == {}
+
+
 @pytest.mark.parametrize(
     ("inside", "lost", "phase"),
     [

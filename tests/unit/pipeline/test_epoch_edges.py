@@ -68,12 +68,16 @@ def test_a_sampler_that_shuffles_behind_the_forks_is_no_start_of_workers() -> No
 
 
 @pytest.mark.parametrize("count", [4, 1])
-def test_what_the_training_computes_to_start_its_workers_is_their_start(count: int) -> None:
+@pytest.mark.parametrize("within", [(), ("train_one_epoch (engine.py:9)", "MetricLogger.log_every (misc.py:30)")])
+def test_what_the_training_computes_to_start_its_workers_is_their_start(within: tuple[str, ...], count: int) -> None:
     """A data set that is pickled for each. Of a single worker only a stack shows it."""
+    stack = (PICKLES[0], *within, *PICKLES[1:])
     driver = started(count)
     for first in (2010, 2020):
+        driver.fetches += 1
         renew(driver, first, count, 0.5)
-        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, PICKLES, running=True))
+        for _ in range(2):
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, stack, running=True))
         driver.fetch(0.4, Leaf.POLL)
         driver.train(40)
     driver.exit()

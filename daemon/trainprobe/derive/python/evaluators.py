@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 _VALID = r"(?<!in)(?<!is_)valid(?!_?(?:moves?|actions?|masks?|ind))"
-_EVALUATION = rf"(?i:(?<!ri)eval|{_VALID}|estimate_loss|\btest|_test|predict|benchmark)|(?<![a-z])metric|Metric"
-"""No retrieval, and nothing geometric, symmetric or photometric."""
-_NAMED = re.compile(_EVALUATION)
-_NAMES = re.compile(rf"{_EVALUATION}|(?i:infer|score|rollout|trajector)")
+_VAL = r"(?<![a-z])val(?:_(?:epoch|step|loop|one_epoch|pass|phase))?$"
+_METRICS = r"(?:comput|calc)\w*metric|metric\w*\.compute"
+_EVALUATION = rf"(?<!ri)eval|{_VALID}|{_VAL}|estimate_loss|\btest|_test|{_METRICS}|benchmark"
+"""No retrieval, and nothing of metrics that are logged in each step, as MetricLogger.log_every does."""
+_NAMED = re.compile(_EVALUATION, re.IGNORECASE)
+_NAMES = re.compile(rf"{_EVALUATION}|predict|infer|score|rollout|trajector", re.IGNORECASE)
+"""What such functions do with gradients on is the training's: diffusion models predict a noise in each step."""
 _MODEL = re.compile(r"(^|\.)(forward|_call_impl|_wrapped_call_impl)$")
 _TRAINS = re.compile(r"(?:^|_)(?:train|training|pretrain|finetune|fit|learn)(?:_|$)")
 _CALLS = re.compile(r"cross_?val|_log_save_evaluate")

@@ -33,7 +33,10 @@ _STATE = re.compile(r"(get_\w*)?state_dict")
 _ABOUT = re.compile(r"_(?:by|with|to|from|for|if|when|on|at|in|of)_")
 """What follows is not what is saved."""
 _SAVER = re.compile(r"checkpoint|ckpt|saver", re.IGNORECASE)
-_OUTPUT = re.compile(r"logg(?:er|ing)|writer|recorder|plot|visuali[sz]|render|timer|profil", re.IGNORECASE)
+_OUTPUT = re.compile(
+    r"logg(?:er|ing)|writer|recorder|plot|visuali[sz]|render|timer|profil|dataset|vocab|tokeniz|index|config",
+    re.IGNORECASE,
+)
 """In the names of classes and files that save something else, though the function's own does not say what."""
 _SAYS_NOTHING = re.compile(
     r"to|as|if|now|all|best|last|latest|final|new|current|every|on|at|and|with|for|of|by|top|k|topk|monitor|none|own|do"
