@@ -14,10 +14,11 @@ _FILES = ("serialization.py", "_state_dict_stager.py", "state_dict_saver.py", "p
 to its thread."""
 _PICKLERS = frozenset({"cloudpickle", "dill"})
 _PACKAGES = _PICKLERS | {"safetensors", "orbax", "h5py", "tensorstore"}
-_PICTURES = frozenset({"PIL", "matplotlib", "imageio", "plotly", "skimage", "cv2"})
+_PICTURES = frozenset({"PIL", "matplotlib", "imageio", "plotly", "skimage", "cv2", "moviepy", "bokeh", "altair"})
 """What calls them saves a picture, whatever it is called."""
 _OTHERS = frozenset({"numpy", "scipy", "pandas", "json", "yaml", "torchvision", "torchaudio", "soundfile", "nibabel",
-                     "trimesh", "datasets", "pyarrow", "wandb", "multiprocessing"})  # fmt: skip
+                     "trimesh", "datasets", "pyarrow", "zarr", "omegaconf", "wandb",
+                     "multiprocessing"})  # fmt: skip
 """Whose `save` and `dump` write output and data."""
 _SAVES = re.compile(r"save|dumps?|serialize")
 _AT_ONCE = ("restore", "resume", "rollback")

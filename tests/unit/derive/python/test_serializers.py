@@ -45,6 +45,7 @@ def test_a_save_of_a_training(frame: str) -> None:
         "async_deserialize (orbax/serialization.py:9)", "Logger.dump (stable_baselines3/logger.py:9)",
         "dump (stable_baselines3/logger.py:9)", "Visualizer.save (vis.py:9)", "VideoRecorder.save (video.py:9)",
         "ResultWriter.save (out.py:9)", "History.save (train.py:9)", "save (plots.py:9)", "serialize (queue.py:9)",
+        "save (bokeh/saving.py:9)", "save (zarr/convenience.py:9)", "OmegaConf.save (omegaconf/omegaconf.py:9)",
         "Vocab.save (train.py:9)", "Dataset.save (train.py:9)", "BPETokenizer.save (train.py:9)",
         "encode_batch (serialization.py:9)", "Tokens.to_bytes (pickle.py:9)",
     ],
