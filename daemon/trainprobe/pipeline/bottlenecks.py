@@ -244,10 +244,8 @@ def data_ns(items: Mapping[Item, float]) -> float:
 def bottlenecks(fold: RankState, items: dict[Item, float]) -> list[FoundBottleneck]:
     """What the rank's ordinary steps lose, by cause; each above its threshold, the largest first. ``items``: their
     ``waits``."""
-    found = _tied(fold, items) + _queueing_unmarked(fold)
-    found += [
-        one for one in (_saving(fold), _saving_unmarked(fold), _throttled(fold), _churning(fold)) if one is not None
-    ]
+    alone = (_saving(fold), _saving_unmarked(fold), _throttled(fold), _churning(fold))
+    found = [*_tied(fold, items), *_queueing_unmarked(fold), *filter(None, alone)]
     growth = fold.ordinary.growth
     steps = drift.DriftInput(fold.ordinary.ns, growth.trend, growth.makeup, growth.counters, fold.seen.pid)
     owned = {
@@ -320,17 +318,13 @@ def _saving_unmarked(fold: RankState) -> FoundBottleneck | None:
 
 def _queueing_unmarked(fold: RankState) -> list[FoundBottleneck]:
     """Waits for a processor of a driver whose steps nothing marks: these are lost, however usual they are."""
-    rhythm, policy = fold.progress.wait_baseline, fold.policy
-    if not rhythm.stands or fold.stepped or rhythm.judged_ns <= 0:
+    rhythm = fold.progress.wait_baseline
+    total, queued = rhythm.judged_ns, rhythm.queued
+    if not rhythm.stands or fold.stepped or not queued:
         return []
-    part, total = _contended(fold, rhythm.queued, rhythm.judged_ns), rhythm.judged_ns
-    lost = dict[Item, float]()
-    for of, share, limit in (
-        (Leaf.RUNQUEUE, part, policy.runqueue_bottleneck),
-        (Leaf.THROTTLED, 1.0, policy.throttled_bottleneck),
-    ):
-        waits = {item: share * ns for item, ns in rhythm.queued.items() if item[2] == of}
-        lost |= waits if sum(waits.values()) >= limit * total else {}
+    part = _contended(fold, queued, total)
+    queued = {item: ns * (1.0 if item[2] == Leaf.THROTTLED else part) for item, ns in queued.items()}
+    lost = _above_limits(fold, queued, OrdinarySums(queued, total, 1))
     if not lost:
         return []
     claims, _ = claims_of(window_of_ordinary(fold, lost, None), ORDINARY_RULES)
