@@ -286,5 +286,4 @@ class Probes:
         self._watching.stop()
         self._ring.close()
         self._levels.close()
-        self._ledgers.close()
         self._loaded.close()

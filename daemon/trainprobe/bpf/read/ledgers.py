@@ -19,15 +19,14 @@ _STRIDE = -(-sizeof(abi.Ledger) // 8) * 8  # an array's entries begin at multipl
 
 
 class Ledgers:
-    """By thread id. While they are few they are read one by one: once they are mapped the places of all, 9 MB, count as
-    our memory."""
+    """By thread id. While they are few they are read one by one: as long as they are mapped the places of all, 9 MB,
+    count as our memory."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._at = loaded.map("ledgers", c_uint32, abi.Ledger)
         self._owners = loaded.map("ledger_owners", c_uint32, c_uint32)
         self._spare = loaded.map("ledger_spare", c_uint32, c_uint32)
         self._descriptor = loaded.maps["ledgers"]
-        self._memory: mmap.mmap | None = None
         self._next = 0
 
     def get(self, tid: int) -> abi.Ledger | None:
@@ -58,23 +57,13 @@ class Ledgers:
     def entries(self) -> list[tuple[int, abi.Ledger]]:
         """All of them, by thread id; what comes and goes meanwhile may be missed."""
         owners = self._owners.entries()
-        if len(owners) >= MANY and self._memory is None:
-            self._memory = mmap.mmap(self._descriptor, abi.LEDGERS * _STRIDE, prot=mmap.PROT_READ)
-        elif len(owners) < MANY // 2:
-            self.close()
-        found = ((tid.value, self._read(place)) for place, tid in owners)
+        if len(owners) < MANY:
+            found = [(tid.value, self._at.get(place)) for place, tid in owners]
+        else:
+            with mmap.mmap(self._descriptor, abi.LEDGERS * _STRIDE, prot=mmap.PROT_READ) as memory:
+                read = abi.Ledger.from_buffer_copy
+                found = [(tid.value, read(memory, place.value * _STRIDE)) for place, tid in owners]
         return [(tid, ledger) for tid, ledger in found if ledger is not None and ledger.tid == tid]
-
-    def close(self) -> None:
-        """Let go of the kernel's memory, until they are many again."""
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
-
-    def _read(self, place: c_uint32) -> abi.Ledger | None:
-        if self._memory is None:
-            return self._at.get(place)
-        return abi.Ledger.from_buffer_copy(self._memory, place.value * _STRIDE)
 
     def _place(self, tid: int) -> int | None:
         own = tid % abi.LEDGERS_BY_ID
