@@ -81,9 +81,10 @@ def lost_waits(fold: RankState, items: dict[Item, float]) -> dict[Item, float]:
     batches, and what is below its limit, both of all steps and of those between two changes of the training's work.
     ``items``: as of ``waits``."""
     ordinary, parts = fold.ordinary, dict[Item, float]()
-    whole = OrdinarySums(ordinary.items, ordinary.ns, ordinary.count)
+    whole, all_items = OrdinarySums(ordinary.items, ordinary.ns, ordinary.count), _own_locks(fold, ordinary.items)
     for part in fold.progress.changed.between(whole):
-        waited = {item: ns * part.items.get(item, 0.0) / whole.items[item] for item, ns in items.items()}
+        of_part = _own_locks(fold, part.items)
+        waited = {item: ns * of_part.get(item, 0.0) / all_items[item] for item, ns in items.items()}
         for item, ns in _above_limits(fold, waited, part).items():
             parts[item] = parts.get(item, 0.0) + ns
     return parts | _above_limits(fold, items, whole)
@@ -114,7 +115,7 @@ def waits(fold: RankState) -> dict[Item, float]:
     beside = fold.files.beside_saves.beyond(fold.ordinary.items, fold.ordinary.count)
     interpreter = beside.items if beside is not None else {}
     found: dict[Item, float] = {}
-    for item, ns in _own_locks(fold).items():
+    for item, ns in _own_locks(fold, fold.ordinary.items).items():
         state, region, leaf = item
         if state == State.LOCK:
             ns -= min(ns, barriers.get(region, ns))
@@ -132,9 +133,8 @@ def waits(fold: RankState) -> dict[Item, float]:
     return found
 
 
-def _own_locks(fold: RankState) -> Mapping[Item, float]:
+def _own_locks(fold: RankState, items: Mapping[Item, float]) -> Mapping[Item, float]:
     """All items; a rank's waits at the queue that a thread of its own fills are no waits for other ranks."""
-    items = fold.ordinary.items
     if fold.ordinary.lines.feeders.most() is None:
         return items
     found: dict[Item, float] = {}

@@ -286,25 +286,29 @@ def test_a_child_that_computes_what_it_writes_to_a_pipe(state: str, share: float
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("heavier", [False, True])
 @pytest.mark.parametrize(
     ("busy", "fetches", "told"), [(1.0, False, "data_cpu"), (0.1, False, "unknown"), (1.0, True, "unknown")]
 )
 def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
-    busy: float, fetches: bool, told: str, ranks: int
+    busy: float, fetches: bool, told: str, ranks: int, heavier: bool
 ) -> None:
     """A prefetcher of the training's own; one that waits for something itself is no riddle's answer. A rank of a
-    distributed training waits there for no other one."""
+    distributed training waits there for no other one. ``heavier``: the steps compute more from some step on."""
     driver = Driver()
     driver.begin()
     as_rank(driver, ranks)
     pipeline = Pipeline()
+    computed = 0.0
     for at in range(120):
+        times = 5.0 if heavier and at >= 40 else 1.0
         if fetches:
             driver.fetch()
-        driver.spend(0.01)
+        driver.spend(0.01 * times)
         driver.spend(0.03, Leaf.LOCK)
-        driver.backward(0.01)
+        driver.backward(0.01 * times)
         driver.optimizer()
+        computed += 0.005 + 0.02 * times
         if at % 30 == 20:
             rank = played(driver, pipeline).runs[next(iter(pipeline.runs))].ranks.by_pid[driver.pid][0]
             rank.ordinary.lines_ns = driver.now
@@ -316,7 +320,7 @@ def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
             )
             driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames, others=others))
         if at % 10 == 9:
-            spent = round((0.025 + 0.06 * busy) * NS) * (at + 1)
+            spent = round((computed + 0.06 * busy * (at + 1)) * NS)
             process = ProcessSample(driver.pid, 1, "driver", 0, cpu_ns=spent)
             pipeline.step(Frame(moment(driver.now), tuple(driver.events), processes=(process,)))
             driver.events.clear()
