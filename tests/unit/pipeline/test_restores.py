@@ -18,12 +18,12 @@ SAVED = "/run/best.ckpt"
 LOADS = "load (torch/serialization.py:1300)"
 
 
-def read(path: str, ino: int, frames: tuple[str, ...] = (), region: Region = Region.STEP) -> Rank:
+def read(path: str, ino: int, frames: tuple[str, ...] = (), region: Region = Region.STEP, saved: str = SAVED) -> Rank:
     """A training that saves, goes on, and reads a file for 1.2 s, blocked, and for 0.4 s from the page cache."""
     driver, pipeline = Driver(), Pipeline()
     driver.begin()
     driver.train(40)
-    driver.write(SAVED, 2_000_000_000, 0.5, ino=7)
+    driver.write(saved, 2_000_000_000, 0.5, ino=7)
     driver.train(40)
     inline = region == Region.FETCH
     driver.fetches += inline
@@ -60,6 +60,25 @@ def test_a_checkpoint_of_the_run_that_is_read_back_is_no_data(path: str, ino: in
     assert stall.summary == f"reading {path} back for 1.60 s"
     assert stall.advice[0].startswith("keep a copy of the state")
     assert rank.slow_files == []
+
+
+@pytest.mark.parametrize("path", ["/run/best_model.pt", "/run/checkpoints/last.ckpt"])
+def test_another_checkpoint_beside_those_of_the_run_is_no_data(path: str) -> None:
+    assert "data_storage" not in read(path, 9, saved="/run/checkpoints/best.ckpt").lost
+
+
+@pytest.mark.parametrize("region", [Region.STEP, Region.FETCH])
+@pytest.mark.parametrize("path", ["/run/tiles.pt", "/run/checkpoints/tiles-3.pt", "/run/features.safetensors"])
+def test_data_beside_the_checkpoints_in_their_formats_is_data(path: str, region: Region) -> None:
+    rank = read(path, 9, region=region, saved="/run/checkpoints/best.ckpt")
+    assert rank.lost == pytest.approx({"checkpoint": 0.5, "data_storage": 1.6}, abs=0.05)
+    assert [file.path for file in rank.slow_files] == [path]
+
+
+def test_what_a_loader_reads_is_data_whoever_wrote_it() -> None:
+    """Samples of a replay, which the training itself saves."""
+    rank = read(SAVED, 7, region=Region.FETCH)
+    assert [file.path for file in rank.slow_files] == [SAVED]
 
 
 @pytest.mark.parametrize("name", ["load_best", "Trainer.resume_from_checkpoint"])

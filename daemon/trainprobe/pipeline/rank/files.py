@@ -13,9 +13,10 @@ from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import SavingSteps, Seconds
 from trainprobe.derive.files.saves import Saves
 from trainprobe.derive.files.slow_files import READS, SlowFiles
+from trainprobe.derive.files.words import Holds, holds
 from trainprobe.derive.steps.interval import Files as ClassedFiles
 from trainprobe.derive.steps.ledger import WRITES
-from trainprobe.model.cells import ThreadState
+from trainprobe.model.cells import Region, ThreadState
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import FileEvent, StepFile, ThreadSample
 from trainprobe.model.moment import NS
@@ -40,21 +41,22 @@ class FileActivity:
         self.safety.add_event(event, self.saves)
 
     def add_read(self, sample: ThreadSample, at_ns: int) -> None:
-        """A sample of the driver. A checkpoint of the run that it reads back is no data."""
-        if sample.leaf in READS and sample.run == ThreadState.BLOCKED and self._saved(sample):
+        """A sample of the driver. A checkpoint of the run that it reads back outside of fetches is no data."""
+        reads = sample.leaf in READS and sample.run == ThreadState.BLOCKED and sample.region != Region.FETCH
+        if reads and self._saved(sample):
             self.restored = at_ns, sample.path
             sample = replace(sample, path="")
         self.slow.add_sample(sample, at_ns)
 
     def _saved(self, sample: ThreadSample) -> bool:
-        """Whether the run wrote the file as a checkpoint, or one of such a name lies beside its checkpoints."""
+        """Whether the run wrote the file as a checkpoint, or it lies beside its checkpoints and is called like them."""
         if not sample.path:
             return False
         if sample.ino and self.saves.class_of(sample.dev, sample.ino, 0)[0] == FileClass.CHECKPOINT:
             return True
-        folder, saved = sample.path.rpartition("/")[0] + "/", self.saves.closed_checkpoints()
         named = is_restored(sample.path, self.saves.rules)
-        return any(one.path == sample.path or (named and one.path.startswith(folder)) for one in saved)
+        saved = (one.path for one in self.saves.closed_checkpoints())
+        return any(path == sample.path or (named and _is_beside(sample.path, path)) for path in saved)
 
     def restored_in(self, start_ns: int, end_ns: int) -> str:
         """The checkpoint that the driver was found reading in an interval; "": none was."""
@@ -146,6 +148,15 @@ class FileActivity:
             use = StepFile(save.key[1], save.key[2], spent, save.gap_ns + 1, save.bytes)
             out.append((use, save.kind_of(self.saves.rules), save.path))
         return out
+
+
+def _is_beside(path: str, saved: str) -> bool:
+    """Whether a file may be another checkpoint of who saved that one: data may be in the same formats, and its folder
+    may hold the folder of the checkpoints."""
+    folder, _, name = path.rpartition("/")
+    of, _, saved_name = saved.rpartition("/")
+    alike = of == folder and name.rpartition(".")[2] == saved_name.rpartition(".")[2]
+    return alike or (holds(name) == Holds.MODEL and saved.startswith(f"{folder}/"))
 
 
 def _with_saves(files: ClassedFiles) -> ClassedFiles:
