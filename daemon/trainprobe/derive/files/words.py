@@ -12,17 +12,27 @@ _MODEL = (
     " variables? nets? networks? modules? policy agents? actors? critics? learners? trainers? lora ema adapters?"
     " encoders? decoders? generators? discriminators? schedulers? snapshots? splats? gaussians"
 )
-_RESULTS = "preds? predictions? predicted detections? submissions? logits? caches? cached"
+_RESULTS = "preds? predictions predicted detections submissions? logits? caches? cached"
 """No part of a model is called so. Features and embeddings may be one."""
 _OUTPUT = (
-    "results? embeddings? features? traces? outputs? samples? examples? images? imgs? pictures? plots? figs? figures?"
-    " grids? videos? masks? metrics stats statistics scores reports? logs? history histories visuals?"
-    " visuali[sz]ations? curves? meshes audios? memory_snapshot"
+    "results embeddings features traces outputs samples examples images imgs pictures plots figs figures grids videos"
+    " masks metrics stats statistics scores reports logs histories visuals visuali[sz]ations? curves meshes audios"
+    " memory_snapshot"
 )
+_THING = (
+    "prediction detection result embedding feature trace output sample example image img picture plot fig figure grid"
+    " video mask report log history curve mesh audio visual"
+)
+"""The same of one of them, at the end of a name. Before another word it says what a model is for: ``mask_rcnn``."""
 _WORDS = re.compile(
     rf"(?<![a-z])(?:(?P<results>{'|'.join(_RESULTS.split())})|(?P<output>{'|'.join(_OUTPUT.split())})"
-    rf"|(?P<model>{'|'.join(_MODEL.split())}))(?![a-z])"
+    rf"|(?P<thing>{'|'.join(_THING.split())})|(?P<model>{'|'.join(_MODEL.split())}))(?![a-z])"
 )
+_BEHIND = re.compile(
+    r"(?:[^a-z.]*(?:epochs?|ep|e|steps?|iter|iterations?|it|i|batch|fold|rank|idx|id|v|version|best|last|latest|final"
+    r"|new|old|tmp|all|train|training|val|valid|validation|test|dev|eval)(?![a-z]))*[^a-z.]*(?:\..*)?"
+)
+"""What may follow at the end: a number, of what or of when it is, an extension."""
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -46,5 +56,7 @@ def holds_results(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def _last(name: str) -> str | None:
     """The kind of the last word that says something."""
-    found = [one.lastgroup for one in _WORDS.finditer(_HUMPS.sub("_", name).lower())]
+    text = _HUMPS.sub("_", name).lower()
+    words = _WORDS.finditer(text)
+    found = [one.lastgroup for one in words if one.lastgroup != "thing" or _BEHIND.fullmatch(text, one.end())]
     return found[-1] if found else None

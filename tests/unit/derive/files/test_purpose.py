@@ -114,7 +114,8 @@ def test_a_data_set_that_is_made_before_the_first_step_is_no_checkpoint(path: st
         "features.h5", "submission.zip",
         "preds.pt", "val_predictions_3.pth", "ModelPredictions.pt", "logits.safetensors", "cache.pt",
         "cached_tokens.pt", "cache.pkl", "detections.pth.tar", "pred.tar", "model_predictions.json",
-        "memory_snapshot.pickle", "history.pkl", "samples.msgpack",
+        "memory_snapshot.pickle", "history.pkl", "samples.msgpack", "image_0010.h5", "mask-best.npz", "val_mask.bin",
+        "model_prediction_3.pkl", "figureFinal.pkl", "features_resnet50.h5", "predictions_unet.npz",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [5_000, LARGE])
@@ -133,6 +134,9 @@ def test_output_and_data_that_a_training_writes_are_no_checkpoints(name: str, si
         "prediction_model.pt", "cached_encoder.pt", "checkpoint-500/predictions.pt", "samples_net.pth",
         "point_cloud/iteration_30000/point_cloud.ply", "splat.ply", "gaussians_7000.ply",
         "model.safetensors.index.json", "iter_0000500/results.pkl",
+        "mask_rcnn_coco_0010.h5", "image_classifier.h5", "video_swin_best.h5", "audioGan.npz", "mask2former.h5",
+        "feature_extractor.pkl", "visual_bert.bin", "log_regression.joblib", "history_lstm.h5",
+        "object_detection_epoch_10.pth", "stock_prediction.pt", "detection_head.pth",
     ],
 )  # fmt: skip
 def test_a_checkpoint_of_an_unusual_name_is_one(name: str) -> None:
