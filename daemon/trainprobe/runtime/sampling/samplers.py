@@ -29,6 +29,7 @@ from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.source import Failed, Sources, Unavailable
 from trainprobe.collect.top_cpu_processes import Rivals
 from trainprobe.collect.watched import Watched
+from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, Event, ProcessEvent, ProcessEventKind
 from trainprobe.model.frame import FrameSamples
@@ -61,7 +62,9 @@ EACH_PROCESS_NS = NS // 100  # and less often the more there are: a thousand eac
 NEAR_PROCESSES_NS = 2 * NS
 SPACES_NS = 2 * NS
 SIZES_NS = 10 * NS
-SHARED_NS, SHARED_SOON_NS = 30 * NS, 10 * NS
+SHARED_NS, SHARED_SOON_NS, SHARED_AT_ONCE = 30 * NS, 10 * NS, 3
+"""Sooner where some was left out, and where a process runs out of it, which is soon gone: so often at once, because
+others can fail in a loop."""
 GPUS_NS = NS // 2
 ORPHANS_NS = 60 * NS
 IO_LIMITS_NS = 10 * NS
@@ -88,7 +91,8 @@ class _Due:
     processes: int = 0
     spaces: int = 0
     sizes: int = 0
-    shared: int = -SHARED_NS
+    shared_read: int = -SHARED_NS
+    shared_soon: RateLimiter = field(default_factory=lambda: RateLimiter(SHARED_AT_ONCE, SHARED_SOON_NS))
     orphans: int = 0
     gpus: int = 0
     io_limits: int = 0
@@ -255,10 +259,13 @@ class Collectors:
         self, now: Moment, watched: Sequence[Watched], events: Sequence[Event]
     ) -> tuple[SharedSample, ...]:
         at = now.monotonic_ns
-        failed = any(isinstance(e, CallFailed) and e.tmpfs for e in events)
-        if at < self._due.shared + (0 if failed or self._shared.waiting else SHARED_NS - SHARED_SOON_NS):
+        soon, pause = self._due.shared_soon, at - self._due.shared_read
+        failed = any(isinstance(e, CallFailed) and e.tmpfs for e in events) and at >= soon.next_ns()
+        if not failed and pause < (SHARED_SOON_NS if self._shared.waiting else SHARED_NS):
             return ()
-        self._due.shared = at + SHARED_SOON_NS
+        if failed:
+            soon.count_one(at)
+        self._due.shared_read = at
         found = self._sources.read(
             "shared_memory",
             lambda: self._shared.samples_with_leaks(self._limits.last, watched, now.wall_ns / NS),

@@ -14,11 +14,12 @@ from trainprobe.collect import descriptors
 from trainprobe.collect.cgroup import Cgroups, Throttling
 from trainprobe.collect.filesystem_stats import FilesystemStats
 from trainprobe.collect.limits import LimitReader
+from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.source import Sources
 from trainprobe.collect.watched import Watched
 from trainprobe.model.event import CallFailed, ProcessEvent, ProcessEventKind
 from trainprobe.model.moment import NS, Moment
-from trainprobe.model.sample import WrittenFile
+from trainprobe.model.sample import SharedSample, WrittenFile
 from trainprobe.runtime.sampling.samplers import Collectors
 
 DRIVER, WORKER, SECOND = 100, 101, 102
@@ -133,6 +134,24 @@ def test_processes_that_fail_for_want_of_descriptors_in_a_loop_cost_little(
     assert looks[DRIVER] == 1
     assert looks.total() <= 2 * 30 + 1
     assert len(limits) <= 9
+
+
+def test_shared_memory_is_read_as_it_runs_out_whenever_it_was_read_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that begins fails within seconds and is gone. One that fails in a loop costs a reading each 10 s."""
+    fake = FakeProc(tmp_path)
+    fake.add(DRIVER)
+    monkeypatch.setattr(SharedMemoryReader, "samples_with_leaks", lambda *_: (SharedSample("0:9", "host", 9, 9, ()),))
+    collectors, begin = Collectors(Sources(), fake.proc), 1000 * NS
+
+    def read(second: int, *, fails: bool) -> bool:
+        at = begin + second * NS
+        events = [CallFailed(at, DRIVER, DRIVER, "fallocate", 28, tmpfs=True)] if fails else []
+        return bool(collectors.read(Moment(at, at), watched((DRIVER, "driver")), events).shared)
+
+    assert [second for second in range(100) if read(second, fails=second in (3, 95))] == [0, 3, 33, 63, 93, 95]
+    assert sum(read(second, fails=True) for second in range(100, 200)) <= 13
 
 
 def test_files_of_one_user_that_are_asked_for_delay_neither_the_loop_nor_anothers(
