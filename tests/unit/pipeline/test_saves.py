@@ -13,6 +13,7 @@ from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEvent, FileEventKind, StackSeen, StepFile
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import Inspection
+from trainprobe.pipeline import Pipeline
 
 SIZE = 200_000_000
 SAVES = ("main (train.py:9)", "Runner.save_checkpoint (runner.py:70)", "_save (serialization.py:1312)")
@@ -606,3 +607,41 @@ def test_the_largest_file_of_a_save_by_helpers_names_it() -> None:
         in stall.summary
     )
     assert [item.value for item in stall.evidence if item.key == "checkpoint.bytes"] == [SIZE]
+
+
+@pytest.mark.parametrize("name", ["case_{:04}.nii.gz", "features_{:04}.npy", "frame_{:04}.json"])
+def test_a_save_beside_hundreds_of_files_that_are_no_checkpoints_is_told_by_itself(name: str) -> None:
+    """A validation's predictions, a file each. The kernel tells 8 files of a step, and the rest as one."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    ino = 1000
+    for number in range(3):
+        driver.train(100)
+        driver.write(f"/out/best_{number}.pt", SIZE, 0.5, 0.1, ino=10 + number)
+        for place in range(600):
+            ino += 1
+            driver.write(f"/out/val/{name.format(place)}", 2_000_000, 0.001, ino=ino)
+        first, rest = list(driver.files.values())[:7], list(driver.files.values())[7:]
+        sums = StepFile(0, 0, sum(one.io_ns for one in rest), 0, sum(one.bytes for one in rest))
+        driver.files = {(one.dev, one.ino): one for one in (*first, sums)}
+        played(driver, pipeline)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost["checkpoint"] == pytest.approx(3 * 0.6, abs=0.01)
+    assert [one.path for one in rank.checkpoints] == [f"/out/best_{number}.pt" for number in range(3)]
+    assert (rank.counters.saves, rank.counters.checkpoint_last_bytes) == (3, SIZE)
+    assert rank.stalls[0].summary.startswith("checkpoint /out/best_0.pt: 200 MB")
+
+
+def test_a_small_file_that_gets_its_name_at_last_is_a_save_behind_hundreds_of_others() -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.train(100)
+    for number in range(600):
+        driver.train(2)
+        driver.write("/out/tmpk3j2", 5_000, 0.001, ino=10 + number)
+        driver.file(FileEventKind.RENAMED, "/out/tmpk3j2", 10 + number, new_path="/out/model.pt", created=False)
+        played(driver, pipeline)
+    driver.train(2)
+    assert rank_of(played(driver, pipeline), driver).counters.saves == 600

@@ -26,7 +26,8 @@ FOLLOW = 60 * NS
 REOPEN = 5 * NS
 """A file opened again so soon, and not emptied, is the same save (torch.save(path), then open and fsync)."""
 NEXT_REMOVAL_NS = NS // 100
-KEEP = 512
+KEEP, OTHERS = 512, 64
+"""Closed files; of those that are no checkpoints, which may become one by a rename, where there are as many."""
 OPEN = 512
 """Open files that are followed at a time: each turn looks at them all. Others count when they are closed."""
 NAMES = 2048
@@ -212,9 +213,11 @@ class Saves:
         self.closed.append(save)
         self.changed([save])
         while len(self.closed) > KEEP:
-            earliest = min(self.closed, key=_started)  # the close of a small file is reported late
-            self.closed.remove(earliest)
-            self._forget(earliest)
+            others = [one for one in self.closed if one.kind_of(self.rules) != FileClass.CHECKPOINT]
+            # the close of a small file is reported late
+            gone = others[0] if len(others) > OTHERS else min(self.closed, key=_started)
+            self.closed.remove(gone)
+            self._forget(gone)
 
     def _forget(self, save: Save) -> None:
         if save.kind_of(self.rules) != FileClass.CHECKPOINT:

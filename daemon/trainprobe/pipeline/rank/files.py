@@ -64,22 +64,25 @@ class FileActivity:
         return path if start_ns < at_ns <= end_ns else ""
 
     def classed(self, uses: Iterable[StepFile], tid: int, since_ns: int) -> ClassedFiles:
-        """What the files are for that a thread used since then. Of those that no longer had a slot of their own the
-        saves have what their records say, the rest is taken to be like the largest."""
+        """What the files are for that a thread used since then. Of those that no longer had a slot of their own saves
+        and others have what their records say, the rest is taken to be like the largest, or like most of those."""
         uses = list(uses)
         named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino]
         most = max(named, key=lambda one: one[0].io_ns, default=None)
         like = most[1] if most is not None else FileClass.OTHER
         for use in uses:
             if not use.ino:
-                known = {(one.dev, one.ino) for one, _, _ in named}
-                saved = [one for one in self._saved_by(tid, since_ns) if one.key[1:] not in known]
-                io = min(use.io_ns, sum(one.io_ns for one in saved))
-                gap = min(use.gap_ns, sum(one.gap_ns for one in saved))
-                if saved:
-                    named.append((replace(use, io_ns=io, gap_ns=gap), FileClass.CHECKPOINT, saved[-1].path))
-                rest = replace(use, io_ns=use.io_ns - io, gap_ns=use.gap_ns - gap)
-                named.append((rest, like, ""))
+                known, most_ns = {(one.dev, one.ino) for one, _, _ in named}, 0
+                for of in (FileClass.CHECKPOINT, FileClass.OTHER):
+                    written = [one for one in self._written_by(tid, since_ns, of) if one.key[1:] not in known]
+                    io_ns, gap_ns = sum(one.io_ns for one in written), sum(one.gap_ns for one in written)
+                    io, gap = min(use.io_ns, io_ns), min(use.gap_ns, gap_ns)
+                    if written:
+                        named.append((replace(use, io_ns=io, gap_ns=gap), of, written[-1].path))
+                    if of == FileClass.OTHER and io_ns > most_ns:
+                        like = of
+                    use, most_ns = replace(use, io_ns=use.io_ns - io, gap_ns=use.gap_ns - gap), io_ns
+                named.append((use, like, ""))
         return _with_saves(self._with_removals(named, tid, since_ns))
 
     def _with_removals(self, files: ClassedFiles, tid: int, since_ns: int) -> ClassedFiles:
@@ -88,7 +91,7 @@ class FileActivity:
         left = self.saves.removed_ns(tid, since_ns)
         if not left:
             return files
-        known = {save.key[1:]: save.io_ns for save in self._saved_by(tid, since_ns)}
+        known = {save.key[1:]: save.io_ns for save in self._written_by(tid, since_ns)}
         saved = (use for use, of, _ in files if of == FileClass.CHECKPOINT)
         left -= sum(max(0, use.io_ns - known.get((use.dev, use.ino), 0)) for use in saved)
         out = []
@@ -100,8 +103,8 @@ class FileActivity:
             out.append((replace(use, io_ns=use.io_ns - moved), of, path))
         return out
 
-    def _saved_by(self, tid: int, since_ns: int) -> list[Save]:
-        """The checkpoints that a thread has open or has closed since; the latest come last."""
+    def _written_by(self, tid: int, since_ns: int, of: FileClass = FileClass.CHECKPOINT) -> list[Save]:
+        """The checkpoints, or others but logs, that a thread has open or has closed since; the latest come last."""
         out = [one for one in self.saves.open.values() if one.tid == tid]
         for save in reversed(self.saves.closed):
             ended_ns = save.end_ns or since_ns
@@ -109,14 +112,14 @@ class FileActivity:
                 break
             if save.tid == tid and ended_ns >= since_ns:
                 out.append(save)
-        return [save for save in reversed(out) if save.kind_of(self.saves.rules) == FileClass.CHECKPOINT]
+        return [save for save in reversed(out) if save.kind_of(self.saves.rules) == of]
 
     def saved_in(self, tid: int, start_ns: int, end_ns: int) -> list[Save]:
         """The checkpoints that a thread began to write in an interval that has just ended."""
         closed = self.saves.closed
         if not self.saves.open and not (closed and (closed[-1].end_ns or end_ns) >= start_ns - LATE_NS):
             return []
-        return [save for save in self._saved_by(tid, start_ns) if start_ns <= save.start_ns < end_ns]
+        return [save for save in self._written_by(tid, start_ns) if start_ns <= save.start_ns < end_ns]
 
     def saved_beside(self, pid: int, tid: int, start_ns: int, end_ns: int) -> list[Save]:
         """The checkpoints that other threads of a driver's process wrote for a good part of an interval that has just
