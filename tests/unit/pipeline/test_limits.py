@@ -11,6 +11,7 @@ from tests.builders.driver import PID, Driver, moment
 from trainprobe.causes.limits import oom_kill
 from trainprobe.causes.situation import KnownLimits, MemoryGrowth, Situation
 from trainprobe.collect.kernel_log import KillLines
+from trainprobe.derive.files.saves import KEEP
 from trainprobe.derive.trend.forecast import Forecast
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import CallFailed, Event, OomLogged, ProcessEvent, ProcessEventKind
@@ -395,17 +396,23 @@ def test_descriptors_that_grow_are_told_with_their_kind() -> None:
     assert host.rank.counters.fd_exhaustion_seconds == warning.eta_seconds
 
 
-def test_a_save_of_several_files_needs_room_for_all_of_them() -> None:
+@pytest.mark.parametrize("files", [2, KEEP, 2000])
+def test_a_save_of_several_files_needs_room_for_all_of_them(files: int) -> None:
+    """More than are kept, too, and behind an earlier save."""
     host = Host()
-    sizes = [random.randrange(10**8, 10**9) for _ in range(2)]
-    for name, size in zip(("model", "optimizer"), sizes):
-        host.driver.write(f"/ckpt/checkpoint-1/{name}.bin", size, 0.2, ino=len(name))
-    host.second(spaces=(SpaceSample(PID, "/ckpt/checkpoint-1", sum(sizes), 1000),))
+    sizes = [random.randrange(10**8, 10**9) // files for _ in range(files)]
+    for save in range(2):
+        for number, size in enumerate(sizes):
+            host.driver.write(
+                f"/ckpt/checkpoint-{save}/{number}.bin", size, 0.4 / files, ino=10_000 * save + 10 + number
+            )
+        host.second()
+    host.second(spaces=(SpaceSample(PID, "/ckpt/checkpoint-1", sum(sizes), 9000),))
     host.second()
     assert host.rank.warnings == [], "it fits"
     assert host.rank.counters.checkpoint_last_bytes == sum(sizes)
     assert host.rank.counters.checkpoint_last_seconds == pytest.approx(0.4, abs=0.1)
-    host.second(spaces=(SpaceSample(PID, "/ckpt/checkpoint-1", sum(sizes) - 1, 1000),))
+    host.second(spaces=(SpaceSample(PID, "/ckpt/checkpoint-1", sum(sizes) - 1, 9000),))
     for _ in range(3):
         host.second()
     (coming,) = host.rank.warnings

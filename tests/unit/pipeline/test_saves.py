@@ -634,6 +634,23 @@ def test_a_save_beside_hundreds_of_files_that_are_no_checkpoints_is_told_by_itse
     assert rank.stalls[0].summary.startswith("checkpoint /out/best_0.pt: 200 MB")
 
 
+def test_a_save_of_thousands_of_files_is_told_with_all_of_them() -> None:
+    """Of each save, and not those of the one before."""
+    driver = trained()
+    for number in range(2):
+        for place in range(2000):
+            driver.write(
+                f"/out/checkpoint-{number}/part-{place}.bin", 1_000_000, 0.0005, ino=10_000 * number + place + 8
+            )
+        driver.train(60)
+    rank = ended(driver)
+    assert [stall.summary for stall in rank.stalls[:1]] == [
+        stall.summary.replace("checkpoint-1", "checkpoint-0") for stall in rank.stalls[1:]
+    ]
+    assert ": 2000 MB with 1999 more files" in rank.stalls[0].summary
+    assert (rank.counters.saves, sum(rank.counters.checkpoints.values())) == (2, 4000)
+
+
 def test_a_small_file_that_gets_its_name_at_last_is_a_save_behind_hundreds_of_others() -> None:
     driver, pipeline = Driver(), Pipeline()
     driver.begin()

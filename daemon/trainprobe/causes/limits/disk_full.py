@@ -93,7 +93,7 @@ def _coming(s: Situation) -> Iterator[Notice]:
     latest = files_of_latest(s.saves)
     if not latest:
         return
-    largest, needed = max(latest, key=lambda save: save.bytes), sum(save.bytes for save in latest)
+    largest, needed = max(latest, key=lambda save: save.bytes), sum(save.sums.bytes for save in latest)
     space = _space(s, largest.path)
     if space is None:
         return

@@ -134,7 +134,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     if not own and removing_ns > 0.5 * sum(taken.values()):
         return removing.alone(window, taken, evidence)
     path = own[0].path if own else A_CHECKPOINT()
-    size, more = sum(s.bytes for s in own), len({s.path for s in own}) - 1
+    more = len({s.path for s in own}) - 1 + sum(s.before.files for s in own if s.before)
+    size = sum(s.sums.bytes for s in own)
     details = [SIZE(bytes=size, others=OTHERS(files=more) if more > 1 else ANOTHER if more else None)] if size else []
     sync = sum(s.sync_ns for s in own)
     if sync > 0.5 * sum(taken.values()):

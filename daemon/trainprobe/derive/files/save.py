@@ -30,6 +30,21 @@ class _Placed(_Made):
     grown_ns: int = 0  # when calls on it were reported last
 
 
+@dataclass(frozen=True, slots=True)
+class FileSums:
+    """Of several files of one save."""
+
+    files: int
+    bytes: int
+    begin_ns: int
+
+    def __add__(self, other: FileSums | None) -> FileSums:
+        if other is None:
+            return self
+        begin_ns = min(self.begin_ns, other.begin_ns)
+        return FileSums(self.files + other.files, self.bytes + other.bytes, begin_ns)
+
+
 @dataclass(slots=True)
 class Save(_Placed):
     """One file's way to disk. Times are CLOCK_MONOTONIC ns, durations ns."""
@@ -54,10 +69,16 @@ class Save(_Placed):
     early: bool = False  # opened before the training's first step
     unsafe: bool = False  # written over the only complete checkpoint, and not synced
     moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
+    before: FileSums | None = None  # earlier files of the same save, which have left the list
 
     @property
     def begin_ns(self) -> int:
         return self.start_ns - self.ahead_ns
+
+    @property
+    def sums(self) -> FileSums:
+        """Of it, and of those before it."""
+        return FileSums(1, self.bytes, self.begin_ns) + self.before
 
     @property
     def outcome(self) -> str:

@@ -226,8 +226,11 @@ class Saves:
         self.gone.bytes += save.bytes
         for key, ns in self.seconds_by(save).items():
             self.gone.ns[key] = self.gone.ns.get(key, 0) + ns
-        self.gone.groups.add(_saved_file(save, self))
+        number = self.gone.groups.add(_saved_file(save, self))
         self.numbered.forget_first()
+        other = next((one for one in self.closed if one.kind_of(self.rules) == FileClass.CHECKPOINT), None)
+        if other is not None and self.gone.groups.copy().add(_saved_file(other, self)) == number:
+            other.before = save.sums + other.before
 
     def seconds_by(self, save: Save) -> dict[str, int]:
         """Nanoseconds of a save by "operation/blocking"."""

@@ -87,8 +87,8 @@ def _saved(files: FileFigures) -> _Saved:
         {one: files.gone.outcomes.get(one, 0) + outcomes[one] for one in vocabulary.CHECKPOINT_OUTCOMES},
         files.gone.bytes + sum([save.bytes for save in done]),
         _checkpoint_seconds(files),
-        (max(save.end_ns or 0 for save in last) - min(save.begin_ns for save in last)) / NS if last else None,
-        sum(save.bytes for save in last) if last else None,
+        (max(save.end_ns or 0 for save in last) - min(save.sums.begin_ns for save in last)) / NS if last else None,
+        sum(save.sums.bytes for save in last) if last else None,
     )
 
 
