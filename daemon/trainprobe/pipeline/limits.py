@@ -140,10 +140,11 @@ class RunLimits:
 
     # ---- judging ----
 
-    def judge(self, ranks: Sequence[RankState], now_ns: int) -> bool:
-        """Check the limits of each rank; returns whether something new has happened."""
+    def judge(self, ranks: Sequence[RankState], now_ns: int, *, over: bool = False) -> bool:
+        """Check the limits of each rank; returns whether something new has happened. ``over``: the run is, and what
+        came last may be why."""
         pause_ns = EACH_RANK_NS * len(ranks) if self._stirred else SOON_NS if self.supplies.hasty else JUDGE_NS
-        if now_ns - self._judged_ns < pause_ns:
+        if now_ns - self._judged_ns < pause_ns and not (over and self._stirred):
             return False
         self._judged_ns = now_ns
         stepped = [rank.progress.first_boundary_ns / NS for rank in ranks]

@@ -13,8 +13,8 @@ from trainprobe.causes.situation import KnownLimits, MemoryGrowth, Situation
 from trainprobe.collect.kernel_log import KillLines
 from trainprobe.derive.files.saves import KEEP
 from trainprobe.derive.trend.forecast import Forecast
-from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import CallFailed, Event, OomLogged, ProcessEvent, ProcessEventKind
+from trainprobe.model.cells import Leaf, Region, RowKind
+from trainprobe.model.event import CallFailed, Event, OomLogged, ProcessEvent, ProcessEventKind, RunEnded
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Host as ReportHost
@@ -31,6 +31,7 @@ from trainprobe.model.sample import (
 )
 from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.host import HostState
+from trainprobe.pipeline.limits import EACH_RANK_NS
 from trainprobe.pipeline.supplies import FOLLOWED
 from trainprobe.runtime.publishing.publish import LIMIT
 from trainprobe.wire.bounded import BoundedReport
@@ -394,6 +395,21 @@ def test_descriptors_that_grow_are_told_with_their_kind() -> None:
     assert "% of them sockets" in warning.summary
     assert warning.eta_seconds is not None
     assert host.rank.counters.fd_exhaustion_seconds == warning.eta_seconds
+
+
+@pytest.mark.parametrize("apart", [1_000_000, 5 * EACH_RANK_NS])
+def test_what_a_run_ends_by_is_told_however_soon_after_another_failure(apart: int) -> None:
+    host = Host()
+    shm = LimitSample(RUN, "shm", 99, 100, "host", "0:25")
+    host.second(CallFailed(host.driver.now, WORKER, WORKER, "openat", 2), limits=(shm,))
+    host.driver.spend(apart / NS)
+    host.driver.row(RowKind.EXIT)
+    at = host.driver.now
+    bus = ProcessEvent(ProcessEventKind.SIGNAL, at, WORKER, signal=7)
+    host.driver.events += [bus, ProcessEvent(ProcessEventKind.EXIT, at, WORKER, PID, "pt_data_worker", None, 7)]
+    host.driver.events += [ProcessEvent(ProcessEventKind.EXIT, at, PID, 1, "python", 1), RunEnded(RUN, at)]
+    host.second_of_end()
+    assert host.rank.verdict.summary.startswith("worker 2000 ran out of /dev/shm")
 
 
 @pytest.mark.parametrize("files", [2, KEEP, 2000])

@@ -239,7 +239,7 @@ class RunState:
         )
         every = list(self.ranks)
         name_culprits(every, now_ns)
-        return self.limits.judge(every, now_ns)
+        return self.limits.judge(every, now_ns, over=self.end_ns is not None)
 
     def go_on(self, kept: ResumedRun) -> None:
         """An earlier process of ours watched this run."""
