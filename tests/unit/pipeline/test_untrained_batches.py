@@ -10,6 +10,7 @@ from tests.builders.driver import Driver, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import StackSeen
+from trainprobe.model.report import Rank
 from trainprobe.pipeline import Pipeline
 
 LATE = 0.8
@@ -138,6 +139,36 @@ def test_batches_that_a_model_ran_on_are_an_evaluation(of: Callable[[Driver], No
     assert rank.lost == {}
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(spent, rel=0.05)
     adds_up(rank)
+
+
+def beside_targets_on_a_cpu(driver: Driver, forward: float, average: float = 0.0) -> Rank:
+    """In each step a CPU assigns targets for longer than the model runs, which needs none in an evaluation of a dozen
+    batches. ``average``: seconds of the weights' average behind these."""
+    driver.begin()
+    driver.fork(2000)
+    for epoch in range(6):
+        for _ in range(40):
+            driver.step(forward=0.25)
+        for _ in range(12 if epoch < 5 else 0):
+            driver.fetch(0.05, Leaf.POLL)
+            driver.work(0.09)
+            driver.spend(forward, region=Region.NO_GRAD)
+        driver.spend(average, region=Region.NO_GRAD)
+    driver.finalize()
+    driver.exit()
+    return rank_of(played(driver), driver)
+
+
+def test_an_evaluation_counts_beside_steps_that_compute_more_than_the_model() -> None:
+    rank = beside_targets_on_a_cpu(Driver(), 0.008)
+    assert rank.lost == {}
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(5 * 12 * 0.058, rel=0.05)
+
+
+def test_a_dozen_batches_that_are_dropped_are_no_evaluation() -> None:
+    rank = beside_targets_on_a_cpu(Driver(), 0.0, average=0.01)
+    assert rank.lost["data_cpu"] == pytest.approx(5 * 12 * 0.05, rel=0.1)
+    assert rank.counters.phase_seconds["evaluation"] == 0.0
 
 
 def test_batches_dropped_after_the_last_step_are_no_evaluation() -> None:

@@ -8,12 +8,16 @@ from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.dataclass import dataclass
+from trainprobe.model.moment import NS
 
 _QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 _WORK = (State.COMPUTE, State.GPU_WAIT)
 _PART = 0.5
 """Of the training's own forward pass: so much with gradients off, for all batches, shows that a model ran on them: an
 evaluation's may be smaller. An average of the weights has gradients off too."""
+_MANY, _EACH_NS = 8, NS // 1000
+"""So many batches are hardly dropped in one step: this long for each of them is enough, where the training's own step
+computes more on a CPU than its model does (losses, targets, augmentation)."""
 _SHARE = 0.25
 """Of all time beyond an ordinary step: with gradients on so much is needed, too."""
 
@@ -31,7 +35,7 @@ def model_ran(extra: float, usual: UsualBatch, beyond: Mapping[Item, float]) -> 
     that skips a batch, and a zip() of loaders of which one ends earlier, fetch batches and drop them. With gradients
     on, more are needed than such a zip() drops: what a step fetches, and the fetch that finds the loader's end."""
     quiet = sum(ns for (_, region, leaf), ns in beyond.items() if region == Region.NO_GRAD and leaf not in _QUEUED)
-    if quiet > _PART * usual.forward_ns:
+    if quiet > _PART * usual.forward_ns or (extra >= _MANY and quiet >= extra * _EACH_NS):
         return True
     if extra <= usual.per_backward + 1:
         return False
