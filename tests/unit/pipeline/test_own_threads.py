@@ -377,3 +377,23 @@ def test_another_wait_at_a_lock_where_replicas_run_in_threads_is_lost(late: tupl
         step(2.0 if number == 80 else 0.04, late if number == 80 else REPLICAS)
     rank = rank_of(played(driver), driver)
     assert rank.lost == ({} if late is REPLICAS else {"unknown": pytest.approx(1.96, abs=0.05)})
+
+
+def test_replicas_of_an_evaluation_do_no_work_of_the_trainings_own() -> None:
+    """Its own steps wait at a lock for something else."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    frames = ("validate (train.py:20)", *REPLICAS, JOIN)
+    for number in range(200):
+        driver.fetch()
+        driver.spend(0.01)
+        driver.spend(0.03, Leaf.LOCK)
+        driver.backward()
+        driver.optimizer()
+        if number % 50 == 40:
+            driver.spend(0.8, Leaf.LOCK, Region.NO_GRAD)
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, ("<module> (train.py:60)", *frames)))
+            driver.spend(0.2, Leaf.LOCK, Region.NO_GRAD)
+        played(driver, pipeline)
+    driver.exit()
+    assert rank_of(played(driver, pipeline), driver).lost["unknown"] > 200 * 0.025

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from trainprobe.derive.files.logs import longest
 from trainprobe.derive.python.code_lines import PythonLines, waits_for_replicas
+from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.steps.wait_baseline import WaitBaseline
 from trainprobe.derive.trend.resource_timeline import TimelinePoint
 from trainprobe.model.cause import State
@@ -94,7 +96,7 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
         rank.open.python_threads = frozenset(one.own_tid for one in event.others)
     if own:
         rank.open.framework.add(event.frames, event.versions)
-        rank.ordinary.lines.replicas = rank.ordinary.lines.replicas or waits_for_replicas(event.frames)
+        _note_replicas(rank, event.frames)
     if own and event.at_ns == rank.ordinary.lines_ns:
         if event.frames:
             rank.ordinary.lines.add(event.frames, event.others)
@@ -105,6 +107,12 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
         return
     if event.frames and boundary is not None and event.at_ns >= boundary.at_ns:
         rank.open.add_stack(event, rank.seen.pid)
+
+
+def _note_replicas(rank: RankState, frames: Sequence[str]) -> None:
+    """An evaluation may run the model in threads, and the training not."""
+    lines = rank.ordinary.lines
+    lines.replicas = lines.replicas or (waits_for_replicas(frames) and not is_named(frames, lines.loop))
 
 
 def add_inspection(rank: RankState, seen: Inspection, at_ns: int) -> None:
