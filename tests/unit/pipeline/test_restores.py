@@ -123,6 +123,29 @@ def test_data_that_torch_loads_is_data(frames: tuple[str, ...], region: Region) 
     assert [file.path for file in rank.slow_files] == ["/data/chunk-3.pt"]
 
 
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_training_inside_of_a_function_that_resumes_it_reads_data(loads: bool) -> None:
+    """Unless a further function restores a state."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    outer = ("<module> (train.py:99)", "load_model_and_train (train.py:80)")
+    for _ in range(4):
+        driver.train(20)
+        played(driver, pipeline)
+        rank = next(iter(pipeline.runs.values())).ranks.by_pid[driver.pid][0]
+        rank.ordinary.lines_ns = driver.now
+        driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, (*outer, "forward (net.py:9)")))
+    driver.train(20)
+    driver.spend(0.8, Leaf.FILE_READ)
+    inner = ("rollback (train.py:30)", LOADS) if loads else ("read_table (train.py:30)", "read (parquet.py:9)")
+    driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, (*outer, *inner)))
+    driver.spend(0.8, Leaf.FILE_READ)
+    driver.train(20)
+    driver.exit()
+    lost = rank_of(played(driver, pipeline), driver).lost
+    assert lost == pytest.approx({"unknown" if loads else "data_storage": 1.6}, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("inner", "lost"),
     [

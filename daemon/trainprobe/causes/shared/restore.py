@@ -5,7 +5,7 @@ It has no cause of its own: `unknown` names it. It is no data, so neither storag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from trainprobe.causes import waiting
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
@@ -25,7 +25,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     """The driver's reads outside of fetches, where one was of a file that the run saved, or of them the part of the
     stacks of waits, but for an evaluation's, that show a function that restores a model."""
     path, stacks = window.restored, [seen for seen in window.late.stacks if seen.frames]
-    shows = [seen for seen in stacks if _restores(seen.frames)]
+    shows = [seen for seen in stacks if _restores(seen.frames, window.loop)]
     others = [seen for seen in stacks if seen not in shows and not seen.running and not _evaluates(window, seen.frames)]
     part = 1.0 if path else len(shows) / max(1, len(shows) + len(others))
     outside = [region for region in Region if region != Region.FETCH]
@@ -42,8 +42,10 @@ def claim(window: Window, left: Items) -> Claim | None:
     )
 
 
-def _restores(stack: Sequence[str]) -> bool:
-    return serializers.restored_by(stack) and not in_batch(stack)
+def _restores(stack: Sequence[str], loop: Collection[str]) -> bool:
+    """A function of that name that the training's loop is in (``resume``) does other things as well."""
+    inside = [frame for frame in stack if frame.rpartition(":")[0] not in loop]
+    return serializers.restored_by(inside) and not in_batch(stack)
 
 
 def _evaluates(window: Window, stack: Sequence[str]) -> bool:
