@@ -56,7 +56,7 @@ def generates_longer(window: Window) -> bool:
         return False
     stacks = [seen.frames for seen in window.late.stacks]
     shown = not stacks or any(in_batch(one) or generates(one) for one in stacks)
-    return shown and not any(map(is_named, stacks))
+    return shown and not any(is_named(one, window.loop) for one in stacks)
 
 
 def work_of_threads(window: Window, left: Items) -> dict[Item, float]:

@@ -14,6 +14,7 @@ from trainprobe.model.report import Rank
 from trainprobe.model.sample import HostSample
 from trainprobe.pipeline import Pipeline
 
+RUN = "train.py-0123abcd"
 LEARNT = 32
 """Steps until heavier ones are ordinary."""
 
@@ -120,6 +121,28 @@ def test_completions_that_are_longer_are_the_trainings_own_work(
     rank = rank_of(played(driver, pipeline), driver)
     assert rank.lost == {cause: pytest.approx(11 * seconds, rel=0.05) for cause, seconds in lost.items()}
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(11 * phase, rel=0.05)
+
+
+def test_longer_completions_of_a_loop_that_is_named_like_an_evaluation_are_its_own_work() -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    loop = ("<module> (grpo.py:90)", "benchmark (grpo.py:60)")
+    for place in range(200):
+        longer = place % 17 == 16
+        driver.fetch()
+        driver.spend(0.4 + (0.6 if longer else 0.0), region=Region.NO_GRAD)
+        if longer or place % 10 == 5:
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, (*loop, "generate (utils.py:2200)")))
+        if not longer and place > 10:
+            pipeline.runs[RUN].ranks.by_pid[driver.pid][0].ordinary.lines_ns = driver.now
+        driver.spend(0.02)
+        driver.backward(0.03)
+        driver.optimizer()
+        played(driver, pipeline)
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {}
+    assert rank.counters.phase_seconds["evaluation"] < 1.5, "before its loop was known"
 
 
 def test_a_teacher_that_is_switched_on_for_good_is_no_evaluation() -> None:
