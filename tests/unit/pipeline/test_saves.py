@@ -651,6 +651,36 @@ def test_a_save_of_thousands_of_files_is_told_with_all_of_them() -> None:
     assert (rank.counters.saves, sum(rank.counters.checkpoints.values())) == (2, 4000)
 
 
+@pytest.mark.parametrize("files", [5, 1500, 3000])
+@pytest.mark.parametrize("removes", ["/out/epoch_{}/shard-{}.bin", "/out/tiles/{}-{}.csv", "/tmp/{}-{}.bin"])
+def test_saves_of_thousands_of_files_are_written_and_removed(files: int, removes: str) -> None:
+    """The kernel tells 8 files of a step, and the rest as one. Other files that are removed are none of a save."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    name = "/out/epoch_{}/shard-{}.bin"
+    for number in range(2):
+        driver.train(100)
+        for place in range(files):
+            driver.write(name.format(number, place), 2_000_000, 1.0 / files, ino=10_000 * number + place + 8)
+        first, rest = list(driver.files.values())[:7], list(driver.files.values())[7:]
+        sums = StepFile(0, 0, sum(one.io_ns for one in rest), 0, sum(one.bytes for one in rest))
+        driver.files = {(one.dev, one.ino): one for one in (*first, *((sums,) if rest else ()))}
+        played(driver, pipeline)
+    driver.train(50)
+    for place in range(files):
+        began = driver.now
+        driver.spend(1.0 / files, Leaf.FILE_META)
+        ino = place + 8 if removes == name else 50_000 + place
+        driver.file(FileEventKind.UNLINKED, removes.format(0, place), ino, opened=began)
+    driver.files[0, 0] = StepFile(0, 0, ns(1.0), 0, 0)
+    driver.train(50)
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    removed = 1.0 if removes == name else 0.0
+    assert rank.lost["checkpoint"] == pytest.approx(2.0 + removed, abs=0.01)
+    assert rank.lost.get("unknown", 0.0) == pytest.approx(1.0 - removed, abs=0.01)
+
+
 def test_a_small_file_that_gets_its_name_at_last_is_a_save_behind_hundreds_of_others() -> None:
     driver, pipeline = Driver(), Pipeline()
     driver.begin()

@@ -98,10 +98,14 @@ class Saves:
             self._removed(Removal(event.path, event.tid, event.opened_ns or event.at_ns, event.at_ns))
 
     def _is_checkpoint(self, event: FileEvent) -> bool:
-        """Whether a removed file was one: of an earlier run by its name alone."""
-        if not event.ino:
-            return is_restored(event.path, self.rules)
-        return self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT
+        """Whether a removed file was one: by its name alone where it is of an earlier run, or where thousands were
+        written since; of the latest saves' directories any that may be one."""
+        if self.knows(event.dev, event.ino):
+            return self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT
+        if is_restored(event.path, self.rules):
+            return True
+        may = classify(event.path, LARGE, created=True, append=False, rules=self.rules).of == FileClass.CHECKPOINT
+        return may and any(event.path.startswith(f"{one.root}/") for one in self.gone.groups.recent)
 
     def _removed(self, removal: Removal) -> None:
         """Files that are removed one right after the other are one removal: a checkpoint may be thousands."""
@@ -297,6 +301,10 @@ class Saves:
     def removed_ns(self, tid: int, since_ns: int) -> int:
         """How long a thread has removed them since then."""
         return sum(one.ns for one in self.removals if one.tid == tid and one.start_ns >= since_ns)
+
+    def knows(self, dev: int, ino: int) -> bool:
+        """Whether the name behind an inode is kept: of thousands of files in one step it is only of the latest."""
+        return (dev, ino) in self.names
 
     def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:
         """Class and path of the file behind an inode, by its latest event (an unknown one: other)."""

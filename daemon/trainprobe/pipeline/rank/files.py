@@ -64,26 +64,34 @@ class FileActivity:
         return path if start_ns < at_ns <= end_ns else ""
 
     def classed(self, uses: Iterable[StepFile], tid: int, since_ns: int) -> ClassedFiles:
-        """What the files are for that a thread used since then. Of those that no longer had a slot of their own saves
-        and others have what their records say, the rest is taken to be like the largest, or like most of those."""
+        """What the files are for that a thread used since then."""
         uses = list(uses)
-        named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in uses if use.ino]
-        most = max(named, key=lambda one: one[0].io_ns, default=None)
-        like = most[1] if most is not None else FileClass.OTHER
-        for use in uses:
-            if not use.ino:
-                known, most_ns = {(one.dev, one.ino) for one, _, _ in named}, 0
-                for of in (FileClass.CHECKPOINT, FileClass.OTHER):
-                    written = [one for one in self._written_by(tid, since_ns, of) if one.key[1:] not in known]
-                    io_ns, gap_ns = sum(one.io_ns for one in written), sum(one.gap_ns for one in written)
-                    io, gap = min(use.io_ns, io_ns), min(use.gap_ns, gap_ns)
-                    if written:
-                        named.append((replace(use, io_ns=io, gap_ns=gap), of, written[-1].path))
-                    if of == FileClass.OTHER and io_ns > most_ns:
-                        like = of
-                    use, most_ns = replace(use, io_ns=use.io_ns - io, gap_ns=use.gap_ns - gap), io_ns
-                named.append((use, like, ""))
+        full = any(not use.ino for use in uses)
+        slots = [use for use in uses if use.ino and (not full or self.saves.knows(use.dev, use.ino))]
+        named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in slots]
+        if full:
+            others = [use for use in uses if use not in slots]
+            io_ns, gap_ns = sum(use.io_ns for use in others), sum(use.gap_ns for use in others)
+            rest = StepFile(0, 0, io_ns, gap_ns, sum(use.bytes for use in others), sum(use.calls for use in others))
+            named += self._by_records(rest, named, tid, since_ns)
         return _with_saves(self._with_removals(named, tid, since_ns))
+
+    def _by_records(self, rest: StepFile, named: ClassedFiles, tid: int, since_ns: int) -> ClassedFiles:
+        """The files that no longer have a slot of their own, or a name: saves and others have what their records say,
+        what is left is taken to be like the largest ``named`` one, or like most of those."""
+        largest = max(named, key=lambda one: one[0].io_ns, default=None)
+        like = largest[1] if largest is not None else FileClass.OTHER
+        known, most_ns, out = {(one.dev, one.ino) for one, _, _ in named}, 0, []
+        for of in (FileClass.CHECKPOINT, FileClass.OTHER):
+            written = [one for one in self._written_by(tid, since_ns, of) if one.key[1:] not in known]
+            io_ns, gap_ns = sum(one.io_ns for one in written), sum(one.gap_ns for one in written)
+            if io_ns > most_ns and (largest is None or of == FileClass.OTHER):
+                like = of
+            io, gap, most_ns = min(rest.io_ns, io_ns), min(rest.gap_ns, gap_ns), max(most_ns, io_ns)
+            if written:
+                out.append((replace(rest, io_ns=io, gap_ns=gap), of, written[-1].path))
+            rest = replace(rest, io_ns=rest.io_ns - io, gap_ns=rest.gap_ns - gap)
+        return [*out, (rest, like, "")]
 
     def _with_removals(self, files: ClassedFiles, tid: int, since_ns: int) -> ClassedFiles:
         """The files of one step, where the removal of checkpoints counts as one. The kernel enters its time for what
