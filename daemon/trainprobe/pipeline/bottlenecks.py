@@ -134,12 +134,13 @@ def waits(fold: RankState) -> dict[Item, float]:
 
 
 def _own_locks(fold: RankState, items: Mapping[Item, float]) -> Mapping[Item, float]:
-    """All items; a rank's waits at the queue that a thread of its own fills are no waits for other ranks."""
+    """All items; a rank's waits at the queue that a thread of its own fills are no waits for other ranks. Those are
+    waited for in the backward pass, and by FSDP and sharded optimisers with gradients off."""
     if fold.ordinary.lines.feeders.most() is None:
         return items
     found: dict[Item, float] = {}
     for (state, region, leaf), ns in items.items():
-        own = state == State.COLLECTIVE and leaf == Leaf.LOCK and region != Region.BACKWARD
+        own = state == State.COLLECTIVE and leaf == Leaf.LOCK and region == Region.STEP
         item = (State.LOCK if own else state, region, leaf)
         found[item] = found.get(item, 0.0) + ns
     return found

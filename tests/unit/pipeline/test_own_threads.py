@@ -301,6 +301,8 @@ def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
     pipeline = Pipeline()
     computed = 0.0
     for at in range(120):
+        if ranks > 1:
+            driver.spend(0.02, Leaf.LOCK, Region.NO_GRAD)  # FSDP waits for the others' parameters
         times = 5.0 if heavier and at >= 40 else 1.0
         if fetches:
             driver.fetch()
@@ -326,6 +328,7 @@ def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
             driver.events.clear()
     (found,) = rank_of(played(driver, pipeline), driver).bottlenecks
     assert found.cause == told
+    assert found.seconds == pytest.approx(120 * 0.03, rel=0.1)
     if told == "data_cpu":
         assert found.summary.endswith(f"waits in a queue for thread 5 of the training, which fills it in {LINE}")
 
