@@ -111,16 +111,19 @@ class FileActivity:
             out.append((replace(use, io_ns=use.io_ns - moved), of, path))
         return out
 
+    def _since(self, since_ns: int) -> list[Save]:
+        """All that are open or have been closed since, the latest first; and some that were closed just before."""
+        out = list(self.saves.open.values())
+        for save in reversed(self.saves.closed):
+            if (save.end_ns or since_ns) < since_ns - LATE_NS:
+                break
+            out.append(save)
+        return out
+
     def _written_by(self, tid: int, since_ns: int, of: FileClass = FileClass.CHECKPOINT) -> list[Save]:
         """The checkpoints, or others but logs, that a thread has open or has closed since; the latest come last."""
-        out = [one for one in self.saves.open.values() if one.tid == tid]
-        for save in reversed(self.saves.closed):
-            ended_ns = save.end_ns or since_ns
-            if ended_ns < since_ns - LATE_NS:
-                break
-            if save.tid == tid and ended_ns >= since_ns:
-                out.append(save)
-        return [save for save in reversed(out) if save.kind_of(self.saves.rules) == of]
+        own = (save for save in reversed(self._since(since_ns)) if save.tid == tid)
+        return [one for one in own if (one.end_ns or since_ns) >= since_ns and one.kind_of(self.saves.rules) == of]
 
     def saved_in(self, tid: int, start_ns: int, end_ns: int) -> list[Save]:
         """The checkpoints that a thread began to write in an interval that has just ended."""
@@ -132,15 +135,10 @@ class FileActivity:
     def saved_beside(self, pid: int, tid: int, start_ns: int, end_ns: int) -> list[Save]:
         """The checkpoints that other threads of a driver's process wrote for a good part of an interval that has just
         ended."""
-        out = [save for save in self.saves.open.values() if save.key[0] == pid and save.tid != tid]
-        for save in reversed(self.saves.closed):
-            if (save.end_ns or start_ns) < start_ns - LATE_NS:
-                break
-            if save.key[0] == pid and save.tid != tid:
-                out.append(save)
+        others = [one for one in self._since(start_ns) if one.key[0] == pid and one.tid != tid]
         part = BESIDE * (end_ns - start_ns)
-        out = [one for one in out if min(end_ns, one.end_ns or end_ns) - max(start_ns, one.start_ns) >= part]
-        return [save for save in out if save.kind_of(self.saves.rules) == FileClass.CHECKPOINT]
+        long = [one for one in others if min(end_ns, one.end_ns or end_ns) - max(start_ns, one.start_ns) >= part]
+        return [save for save in long if save.kind_of(self.saves.rules) == FileClass.CHECKPOINT]
 
     @property
     def saving(self) -> bool:
