@@ -27,7 +27,7 @@ REOPEN = 5 * NS
 """A file opened again so soon, and not emptied, is the same save (torch.save(path), then open and fsync)."""
 NEXT_REMOVAL_NS = NS // 100
 KEEP, OTHERS = 512, 64
-"""Closed files; of those that are no checkpoints, which may become one by a rename, where there are as many."""
+"""Closed files; so many that are no checkpoints, of which each may become one by a rename, make room for none."""
 OPEN = 512
 """Open files that are followed at a time: each turn looks at them all. Others count when they are closed."""
 NAMES = 2048
@@ -216,12 +216,19 @@ class Saves:
                 return
         self.closed.append(save)
         self.changed([save])
+        if len(self.closed) > KEEP and kind.of != FileClass.CHECKPOINT:
+            self._forget_others()
         while len(self.closed) > KEEP:
-            others = [one for one in self.closed if one.kind_of(self.rules) != FileClass.CHECKPOINT]
-            # the close of a small file is reported late
-            gone = others[0] if len(others) > OTHERS else min(self.closed, key=_started)
-            self.closed.remove(gone)
-            self._forget(gone)
+            earliest = min(self.closed, key=_started)  # the close of a small file is reported late
+            self.closed.remove(earliest)
+            self._forget(earliest)
+
+    def _forget_others(self) -> None:
+        """Half of the files that are no checkpoints, where those are many."""
+        others = [one for one in self.closed if one.kind_of(self.rules) != FileClass.CHECKPOINT]
+        if len(others) > OTHERS:
+            old = set(map(id, others[: len(others) // 2]))
+            self.closed = [one for one in self.closed if id(one) not in old]
 
     def _forget(self, save: Save) -> None:
         if save.kind_of(self.rules) != FileClass.CHECKPOINT:
