@@ -44,8 +44,8 @@ def copied_for_thread(window: Window, left: Items) -> dict[Item, float]:
     as torch.distributed.checkpoint.async_save does. By the stacks; without any, what it did with gradients off, and
     waits that show nothing else."""
     begun = [
-        s.start_ns for s in window.saves
-        if s.key[0] == window.driver_pid and s.tid != window.driver_tid and window.start_ns <= s.start_ns
+        s.first_ns for s in window.saves
+        if s.key[0] == window.driver_pid and s.tid != window.driver_tid and window.start_ns <= s.first_ns
     ]  # fmt: skip
     if not begun or any(s.tid == window.driver_tid for s in window.saves):
         return {}

@@ -681,6 +681,19 @@ def test_saves_of_thousands_of_files_are_written_and_removed(files: int, removes
     assert rank.lost.get("unknown", 0.0) == pytest.approx(1.0 - removed, abs=0.01)
 
 
+@pytest.mark.parametrize("files", [10, 2000])
+def test_a_wait_for_another_thread_that_writes_thousands_of_files_is_one_for_it(files: int) -> None:
+    driver = trained()
+    for place in range(files):
+        began, path, ino = driver.now, f"/out/checkpoint-1/part-{place}.pt", 8 + place
+        driver.file(FileEventKind.OPENED, path, ino, began, tid=77)
+        driver.spend(2.0 / files, Leaf.LOCK)
+        driver.file(FileEventKind.CLOSED, path, ino, began, 2_000_000, ns(1.8 / files), tid=77)
+    driver.train(60)
+    (stall,) = ended(driver).stalls
+    assert stall.summary.startswith("waiting for thread 77 of the training, which writes checkpoint /out/checkpoint-1/")
+
+
 def test_a_small_file_that_gets_its_name_at_last_is_a_save_behind_hundreds_of_others() -> None:
     driver, pipeline = Driver(), Pipeline()
     driver.begin()

@@ -326,7 +326,7 @@ def _copied(window: Window, left: Items, written: float) -> dict[Item, float]:
 
 def _overlap(save: Save, window: Window) -> int:
     end = window.end_ns if save.end_ns is None else min(save.end_ns, window.end_ns)
-    return max(0, end - max(save.start_ns, window.start_ns))
+    return max(0, end - max(save.first_ns, window.start_ns))
 
 
 def _of(save: Save, window: Window) -> list[Evidence]:

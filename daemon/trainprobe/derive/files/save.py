@@ -76,6 +76,11 @@ class Save(_Placed):
         return self.start_ns - self.ahead_ns
 
     @property
+    def first_ns(self) -> int:
+        """When it was opened, or the first of those before it."""
+        return self.start_ns if self.before is None else min(self.start_ns, self.before.begin_ns)
+
+    @property
     def sums(self) -> FileSums:
         """Of it, and of those before it."""
         return FileSums(1, self.bytes, self.begin_ns) + self.before
