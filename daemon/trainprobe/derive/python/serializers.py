@@ -12,13 +12,14 @@ from trainprobe.derive.python.frameworks import library
 _FILES = ("serialization.py", "_state_dict_stager.py", "state_dict_saver.py", "pickle.py")
 """Of torch, of flax, of the standard library. The second one copies what torch.distributed.checkpoint.async_save hands
 to its thread."""
+_OWNERS = frozenset({"torch", "flax"})
 _PICKLERS = frozenset({"cloudpickle", "dill"})
 _PACKAGES = _PICKLERS | {"safetensors", "orbax", "h5py", "tensorstore"}
 _PICTURES = frozenset({"PIL", "matplotlib", "imageio", "plotly", "skimage", "cv2", "moviepy", "bokeh", "altair"})
 """What calls them saves a picture, whatever it is called."""
 _OTHERS = frozenset({"numpy", "scipy", "pandas", "json", "yaml", "torchvision", "torchaudio", "soundfile", "nibabel",
                      "trimesh", "datasets", "pyarrow", "zarr", "omegaconf", "wandb",
-                     "multiprocessing"})  # fmt: skip
+                     "multiprocessing", "joblib"})  # fmt: skip
 """Whose `save` and `dump` write output and data."""
 _SAVES = re.compile(r"save|dumps?|serialize")
 _AT_ONCE = ("restore", "resume", "rollback")
@@ -27,7 +28,7 @@ _DATA = re.compile(r"data(?:set)?|batch(?:es)?|inputs?|shards?|chunks?|episodes?
 _KEPT = frozenset({"best", "last", "latest"})
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _READS = re.compile(
-    r"(^|_)(?:load|restore|deserialize|read(?:_|$))|^get_(?:tensor|slice)$|^__(?:getitem|array|iter)__$"
+    r"(^|_)(?:load|restore|deserialize|read(?:_|$))|^from_|^get_(?:tensor|slice)$|^__(?:getitem|array|iter)__$"
 )
 """Of what also saves."""
 _STATE = re.compile(r"(get_\w*)?state_dict")
@@ -56,7 +57,7 @@ def shown_by(stack: Sequence[str]) -> bool:
 
 def saved_by(stack: Sequence[str]) -> bool:
     """The same by what writes a save alone, to wherever it goes: states are also read, and objects pickled, to be sent
-    to other processes."""
+    to other processes; and h5py writes files, which are known themselves."""
     pickled = any("__reduce" in frame for frame in stack)
     return not pickled and shown_by(stack) and any(_saves(frame) and not _hands_over(frame) for frame in stack)
 
@@ -64,7 +65,7 @@ def saved_by(stack: Sequence[str]) -> bool:
 def _hands_over(frame: str) -> bool:
     package, file = library(frame)
     pickles = package in _PICKLERS or file == "pickle.py"
-    return pickles or _STATE.match("_".join(_words(frame))) is not None
+    return pickles or package == "h5py" or _STATE.match("_".join(_words(frame))) is not None
 
 
 @lru_cache(maxsize=1024)
@@ -105,7 +106,8 @@ def _restores(frame: str) -> bool:
     rest = _ABOUT.split("_".join(words[1:]))[0]
     if _DATA.fullmatch(rest.rpartition("_")[2]):
         return False
-    return holds(rest) == Holds.MODEL or (holds(rest) is None and bool(_KEPT.intersection(words)))
+    by_itself = bool(_KEPT.intersection(words)) and all(map(_SAYS_NOTHING.fullmatch, words[1:]))
+    return holds(rest) == Holds.MODEL or by_itself
 
 
 def _words(frame: str) -> list[str]:
@@ -114,9 +116,9 @@ def _words(frame: str) -> list[str]:
 
 
 def _serializes(frame: str) -> bool:
-    """Whether it is a serialiser's own; a user's file may be called as one of its files."""
+    """Whether it is a serialiser's own; a user's file, or another library's for messages, may be called so."""
     package, file = library(frame)
-    return package in _PACKAGES or (package != "" and file in _FILES)
+    return package in _PACKAGES or (file in _FILES and (package in _OWNERS or package.startswith("python")))
 
 
 @lru_cache(maxsize=1024)

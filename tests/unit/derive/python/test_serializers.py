@@ -54,6 +54,13 @@ def test_a_save_of_something_else(frame: str) -> None:
     assert not shown_by(("<module> (train.py:99)", frame))
 
 
+def test_serialisers_of_messages_and_what_reads_a_state_save_none() -> None:
+    for frame in ("serialize (ray/serialization.py:9)", "to_bytes (tfrecord/serialization.py:9)",
+                  "from_bytes (flax/serialization.py:9)"):  # fmt: skip
+        assert not shown_by(("<module> (train.py:99)", frame))
+    assert shown_by(("<module> (train.py:99)", "to_bytes (flax/serialization.py:9)"))
+
+
 def test_what_calls_a_library_for_pictures_saves_a_picture() -> None:
     assert not shown_by(("<module> (train.py:99)", "Trainer.save (train.py:9)", "Image.save (PIL/Image.py:9)"))
     assert shown_by(("<module> (train.py:99)", "Trainer.save (train.py:9)", "_encode (train.py:9)"))
@@ -68,6 +75,7 @@ def test_what_calls_a_library_for_pictures_saves_a_picture() -> None:
         ("train", False),
         ("load_model_inputs", False), ("load_agent_data", False), ("load_last_batch", False),
         ("load_encoder_batches", False), ("load_data_model", True),
+        ("load_latest_table", False), ("load_latest", True), ("reload_best_epoch", True),
         ("load_best_images", False), ("offload_params", False), ("_load_chunk", False),
     ],
 )  # fmt: skip
