@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 _VALID = r"(?<!in)(?<!is_)valid(?!_?(?:moves?|actions?|masks?|ind))"
-_VAL = r"(?<![a-z])val(?:_(?:epoch|step|loop|one_epoch|pass|phase))?$"
+_VAL = r"(?<![a-z])(?<!get_)(?<!set_)val(?:_(?:epoch|step|loop|one_epoch|pass|phase))?$|\b(?-i:Val(?=[A-Z]))"
 _METRICS = r"(?:comput|calc)\w*metric|metric\w*\.compute"
 _EVALUATION = rf"(?<!ri)eval|{_VALID}|{_VAL}|estimate_loss|\btest|_test|{_METRICS}|benchmark"
 """No retrieval, and nothing of metrics that are logged in each step, as MetricLogger.log_every does."""

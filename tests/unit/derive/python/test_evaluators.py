@@ -22,6 +22,7 @@ LOOP = ("<module> (train.py:99)", "main (train.py:9)")
         ("compute_metrics (train.py:30)",), ("MetricCollection.compute (torchmetrics/collections.py:9)",),
         ("val_epoch (train.py:30)",), ("Trainer.val (train.py:30)",), ("run_val (train.py:30)",),
         ("valid_epoch (train.py:30)",), ("runValidation (train.py:30)",),
+        ("ValLoop.run (mmengine/loops.py:370)",),
     ],
 )  # fmt: skip
 def test_an_evaluation(inner: tuple[str, ...]) -> None:
@@ -44,6 +45,7 @@ def test_an_evaluation(inner: tuple[str, ...]) -> None:
         ("MetricLogger.log_every (misc.py:30)", "DataLoader.__iter__ (torch/dataloader.py:9)"),
         ("Trainer.log_metrics (train.py:30)",), ("metric_loss (train.py:30)",), ("interval (train.py:30)",),
         ("predict_noise (train.py:30)",), ("val_to_index (train.py:30)",), ("get_value (train.py:30)",),
+        ("get_val (train.py:30)",), ("ValueNet.loss (train.py:30)",),
         ("Board.get_valid_moves (train.py:30)",), ("symmetric_distance (train.py:30)",), ("valid_mask (train.py:30)",),
         ("SegmentAnything.forward (model.py:20)", "MaskDecoder.predict_masks (model.py:30)"),
     ],
