@@ -112,8 +112,7 @@ def claim(window: Window, left: Items) -> Claim | None:
             taken, waits = {**taken, **waits}, {}
     if staged:
         return _for_another(window, taken, others, staged)
-    called = sum(taken.values())
-    copied = _copied(window, left, called)
+    copied = _copied(window, left, called := sum(taken.values()))
     copied_ns = sum(copied.values())
     serialized, waits = _serialized(window, left, called, waits if others else {}, copied_ns)
     called += copied_ns

@@ -100,7 +100,7 @@ class Saves:
     def _is_checkpoint(self, event: FileEvent) -> bool:
         """Whether a removed file was one: by its name alone where it is of an earlier run, or where thousands were
         written since; of the latest saves' directories any that may be one."""
-        if self.knows(event.dev, event.ino):
+        if (event.dev, event.ino) in self.names:
             return self.class_of(event.dev, event.ino, 0)[0] == FileClass.CHECKPOINT
         if is_restored(event.path, self.rules):
             return True
@@ -308,10 +308,6 @@ class Saves:
     def removed_ns(self, tid: int, since_ns: int) -> int:
         """How long a thread has removed them since then."""
         return sum(one.ns for one in self.removals if one.tid == tid and one.start_ns >= since_ns)
-
-    def knows(self, dev: int, ino: int) -> bool:
-        """Whether the name behind an inode is kept: of thousands of files in one step it is only of the latest."""
-        return (dev, ino) in self.names
 
     def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:
         """Class and path of the file behind an inode, by its latest event (an unknown one: other)."""

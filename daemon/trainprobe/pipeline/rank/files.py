@@ -67,7 +67,7 @@ class FileActivity:
         """What the files are for that a thread used since then."""
         uses = list(uses)
         full = any(not use.ino for use in uses)
-        slots = [use for use in uses if use.ino and (not full or self.saves.knows(use.dev, use.ino))]
+        slots = [use for use in uses if use.ino and (not full or (use.dev, use.ino) in self.saves.names)]
         named = [(use, *self.saves.class_of(use.dev, use.ino, use.bytes)) for use in slots]
         if full:
             others = [use for use in uses if use not in slots]
