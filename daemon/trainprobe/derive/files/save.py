@@ -19,17 +19,6 @@ class _Made:
     shown: Any = field(default=None, compare=False, repr=False)  # in reports
 
 
-@dataclass(slots=True, kw_only=True)
-class _Placed(_Made):
-    """Where the file belongs."""
-
-    step: int | None = None  # of the driver's, in which it was opened; None: not known
-    renamed_ns: int = 0  # when a directory that holds it got its name; 0: none did
-    was_checkpoint: bool = False  # before that, by the directory's name
-    moves: int = 0  # how often one did
-    grown_ns: int = 0  # when calls on it were reported last
-
-
 @dataclass(frozen=True, slots=True)
 class FileSums:
     """Of several files of one save."""
@@ -43,6 +32,18 @@ class FileSums:
             return self
         begin_ns = min(self.begin_ns, other.begin_ns)
         return FileSums(self.files + other.files, self.bytes + other.bytes, begin_ns)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Placed(_Made):
+    """Where the file belongs."""
+
+    step: int | None = None  # of the driver's, in which it was opened; None: not known
+    renamed_ns: int = 0  # when a directory that holds it got its name; 0: none did
+    was_checkpoint: bool = False  # before that, by the directory's name
+    moves: int = 0  # how often one did
+    grown_ns: int = 0  # when calls on it were reported last
+    before: FileSums | None = None  # earlier files of the same save, which have left the list
 
 
 @dataclass(slots=True)
@@ -69,7 +70,6 @@ class Save(_Placed):
     early: bool = False  # opened before the training's first step
     unsafe: bool = False  # written over the only complete checkpoint, and not synced
     moving_to: str = ""  # rename said EXDEV: the copy that follows to this path is the same save
-    before: FileSums | None = None  # earlier files of the same save, which have left the list
 
     @property
     def begin_ns(self) -> int:

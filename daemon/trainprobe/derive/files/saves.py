@@ -305,10 +305,6 @@ class Saves:
     def removed(self, start_ns: int, end_ns: int) -> list[Removal]:
         return [removal for removal in self.removals if start_ns < removal.end_ns <= end_ns]
 
-    def removed_ns(self, tid: int, since_ns: int) -> int:
-        """How long a thread has removed them since then."""
-        return sum(one.ns for one in self.removals if one.tid == tid and one.start_ns >= since_ns)
-
     def class_of(self, dev: int, ino: int, size: int) -> tuple[FileClass, str]:
         """Class and path of the file behind an inode, by its latest event (an unknown one: other)."""
         event = self.names.get((dev, ino))

@@ -96,7 +96,7 @@ class FileActivity:
     def _with_removals(self, files: ClassedFiles, tid: int, since_ns: int) -> ClassedFiles:
         """The files of one step, where the removal of checkpoints counts as one. The kernel enters its time for what
         the thread wrote last: the save, a log, or a file that has no name."""
-        left = self.saves.removed_ns(tid, since_ns)
+        left = sum(one.ns for one in self.saves.removals if one.tid == tid and one.start_ns >= since_ns)
         if not left:
             return files
         known = {save.key[1:]: save.io_ns for save in self._written_by(tid, since_ns)}
