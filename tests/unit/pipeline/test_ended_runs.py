@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import tracemalloc
 
 from tests.builders.driver import Driver, moment, ns, played
+from trainprobe.derive.steps.interval import Interval
 from trainprobe.model.event import RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
@@ -53,6 +55,23 @@ def test_what_is_told_of_a_run_stays_as_it_was_at_its_end() -> None:
     before, after = (only(later(pipeline, driver.now + SETTLED_NS + more)) for more in (-ns(1), ns(1)))
     assert before == after == at_its_end
     assert not pipeline.runs
+
+
+def test_a_process_that_has_ended_holds_on_to_no_ledgers_of_its_steps() -> None:
+    """Each is two kilobytes, and one user may have hundreds of drivers; the figures made of them stay."""
+    driver = Driver()
+    driver.begin()
+    driver.train(200)
+    pipeline = played(driver)
+    going = sum(isinstance(one, Interval) for one in gc.get_objects())
+    driver.exit()
+    played(driver, pipeline)
+    gc.collect()
+    left = sum(isinstance(one, Interval) for one in gc.get_objects())
+    assert left <= going - 64
+    (rank,) = pipeline.report(moment(driver.now)).runs[0].ranks
+    assert rank.steps.count == 200
+    assert rank.ordinary.states["compute"] > 0.01
 
 
 def test_a_pid_that_comes_again_is_of_the_later_run() -> None:

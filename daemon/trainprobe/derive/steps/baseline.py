@@ -84,6 +84,12 @@ class Baseline:
             self._backwards.exchange(old[2], backwards)
         self._items = self._pool = None
 
+    def freeze(self) -> None:
+        """No more steps come: keep the figures, and not what they were computed from."""
+        self.items()
+        self.pool()
+        self.told.clear()
+
     @property
     def stands(self) -> bool:
         """Whether there are enough steps to judge by."""

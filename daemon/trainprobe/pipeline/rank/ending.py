@@ -64,6 +64,7 @@ def end(rank: RankState, at_ns: int) -> None:
     elif before is not None and left_ns is not None:
         since = {state: ns - left.get(state, 0) for state, ns in _states(rank).items()}
         rank.phases.add(Phase.SHUTDOWN, left_ns, at_ns, states=since if left_ns == known else {})
+    rank.progress.freeze()
 
 
 def _states(rank: RankState) -> dict[State, float]:

@@ -53,6 +53,11 @@ class StepProgress:
     changed: ChangedWork = field(default_factory=ChangedWork)
     _early: list[Ordinary] = field(default_factory=list)
 
+    def freeze(self) -> None:
+        """No more steps come. Each holds on to the whole ledger of two marks."""
+        self.baseline.freeze()
+        self.buffer.settle()
+
     @property
     def judged(self) -> bool:
         """Whether it is known what is ordinary: the start-up is over."""

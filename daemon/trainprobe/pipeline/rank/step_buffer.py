@@ -29,17 +29,18 @@ class StepBuffer:
         """One more step, or several that are alike: each has its part of what they were made of."""
         self.waiting.append((start_ns, lengths, interval))
         if len(self.waiting) >= WAITING:
-            self._settle()
+            self.settle()
 
     def drain_rows(self, at: Moment) -> list[StepRow]:
         """The rows since the last call, with their starts in UNIX time."""
-        self._settle()
+        self.settle()
         rows, self.rows = self.rows, []
         for row in rows:
             row.start = at.wall_of(round(row.start * NS))
         return rows
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Make rows of all that wait."""
         if len(self.rows) + len(self.waiting) > LIMIT:
             self.rows = [joined(self.rows[at : at + 2]) for at in range(0, len(self.rows), 2)]
         every = states_of([interval for _, _, interval in self.waiting])
