@@ -13,7 +13,7 @@ from trainprobe.derive.python.code_lines import waits_for_replicas
 from trainprobe.derive.python.evaluators import generates, in_batch, is_named
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import QUEUED, Leaf, Region
 
 _ALIKE = 0.5
 """The backward's growth as a part of the forward's from which on they grew by one factor: each has a fixed part."""
@@ -82,7 +82,7 @@ def _runs_replicas(window: Window) -> bool:
 
 def _disturbed(window: Window, waited: float) -> bool:
     """Whether the driver itself reads swapped memory, or waits for a processor so much."""
-    queued = sum(take_items(window.excess, leaves=[Leaf.RUNQUEUE, Leaf.THROTTLED]).values())
+    queued = sum(take_items(window.excess, leaves=QUEUED).values())
     return bool(window.swap_faults) or queued > _QUEUED * waited
 
 

@@ -12,7 +12,7 @@ from trainprobe.derive.python.stacks import waits_for_work
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.derive.steps.untrained_batches import model_ran
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Leaf, Region, ThreadState
+from trainprobe.model.cells import QUEUED, Leaf, Region, ThreadState
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.message import Message, template
@@ -23,7 +23,7 @@ OTHER_WORK = (State.CHECKPOINT, State.LOGGING, State.STOPPED, State.NETWORK, Sta
 """What neither an evaluation nor a compilation is made of, though it may come with it: a tracker's answer, a pause."""
 STORAGE = (Leaf.FILE_READ, Leaf.FAULT)
 COMPUTING = (Leaf.CPU, Leaf.READ_CPU, Leaf.FILE_GAP)
-CPU = (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED)
+CPU = (*COMPUTING, *QUEUED)
 SWAP = (Leaf.SWAP, Leaf.RECLAIM)
 BLOCKED = (Leaf.SLEEP, Leaf.SOCKET, Leaf.CHILD, Leaf.OTHER, Leaf.STOPPED, Leaf.DEVICE, Leaf.FILE_SYNC, Leaf.FILE_WRITE)
 FETCHING = (*BLOCKED, Leaf.LOCK, Leaf.POLL)

@@ -49,6 +49,8 @@ class Leaf(IntEnum):
 
 COMPUTING = frozenset({Leaf.CPU, Leaf.FILE_GAP, Leaf.READ_CPU, Leaf.COLLECTOR})
 """The thread runs on a CPU."""
+QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
+"""It is runnable, and on none."""
 LEAVES = 24  # cells of one region
 CELLS = 128  # room of the array in the kernel: 5 regions x 24, rounded up
 STEP_FILES = 4  # files that a step row tells apart; the last slot takes what does not fit

@@ -35,6 +35,18 @@ def teacher(driver: Driver) -> None:
     driver.step()
 
 
+def generate(driver: Driver, longer: bool) -> None:
+    """Completions without gradients; longer ones take 0.6 s more."""
+    driver.spend(0.4 + (0.6 if longer else 0.0), region=Region.NO_GRAD)
+
+
+def learn(driver: Driver) -> None:
+    """What the step of a training that generates does behind it."""
+    driver.spend(0.02)
+    driver.backward(0.03)
+    driver.optimizer()
+
+
 @pytest.mark.parametrize("looked", [False, True])
 def test_a_heavier_batch_behind_a_frozen_backbone_is_work(looked: bool) -> None:
     """Whether or not a stack shows the forward pass."""
@@ -109,13 +121,11 @@ def test_completions_that_are_longer_are_the_trainings_own_work(
     for place in range(200):
         longer = place % 17 == 16
         driver.fetch()
-        driver.spend(0.4 + (0.6 if longer else 0.0), region=Region.NO_GRAD)
+        generate(driver, longer)
         if longer and inside:
             frames = ("<module> (grpo.py:60)", *inside)
             driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
-        driver.spend(0.02)
-        driver.backward(0.03)
-        driver.optimizer()
+        learn(driver)
         played(driver, pipeline)
     driver.exit()
     rank = rank_of(played(driver, pipeline), driver)
@@ -130,14 +140,12 @@ def test_longer_completions_of_a_loop_that_is_named_like_an_evaluation_are_its_o
     for place in range(200):
         longer = place % 17 == 16
         driver.fetch()
-        driver.spend(0.4 + (0.6 if longer else 0.0), region=Region.NO_GRAD)
+        generate(driver, longer)
         if longer or place % 10 == 5:
             driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, (*loop, "generate (utils.py:2200)")))
         if not longer and place > 10:
             pipeline.runs[RUN].ranks.by_pid[driver.pid][0].ordinary.lines_ns = driver.now
-        driver.spend(0.02)
-        driver.backward(0.03)
-        driver.optimizer()
+        learn(driver)
         played(driver, pipeline)
     driver.exit()
     rank = rank_of(played(driver, pipeline), driver)

@@ -17,7 +17,7 @@ from trainprobe.derive.python.evaluators import in_batch, is_evaluation, is_name
 from trainprobe.derive.python.stacks import is_whole
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import QUEUED, Leaf, Region
 from trainprobe.model.message import Message, template
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Evidence
@@ -32,8 +32,6 @@ _QUIET = 0.5
 _ALIKE, _METRICS = 2.0, 0.25
 ENOUGH = 2
 """Stacks that are all in functions named like an evaluation."""
-_QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
-"""Without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too."""
 _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
 _FORWARD = (State.COMPUTE, State.GPU_WAIT)
 """What forward passes are made of that come between other work: a rollout's, whose environments take most of it."""
@@ -61,7 +59,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     # FSDP waits for other ranks' parameters with gradients off
     others = () if any(named) else (State.COLLECTIVE,)
     quiet = sum(ns for (state, of, _), ns in taken.items() if of == Region.NO_GRAD and state not in others)
-    queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in _QUEUED)
+    # without a stack no sign of an evaluation: optimisers and averages of the weights have gradients off too
+    queued = sum(ns for (_, region, leaf), ns in taken.items() if region == Region.NO_GRAD and leaf in QUEUED)
     if not fetched and (is_heavier(window) or generates_longer(window)):
         return None
     shows = [one for one in stacks if is_evaluation(one, window.evaluators, window.loop)]
@@ -171,7 +170,7 @@ def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
 def _is_beside(item: Item) -> bool:
     """What the step's own backward and optimiser waited for a processor; a collection that the training asks for."""
     _, region, leaf = item
-    return (region in _TRAINING and leaf in _QUEUED) or (region == Region.STEP and leaf == Leaf.COLLECTOR)
+    return (region in _TRAINING and leaf in QUEUED) or (region == Region.STEP and leaf == Leaf.COLLECTOR)
 
 
 def _like_other_work(window: Window, ns: float) -> bool:

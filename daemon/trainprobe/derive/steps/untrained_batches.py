@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import QUEUED, Region
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 
-_QUEUED = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 _WORK = (State.COMPUTE, State.GPU_WAIT)
 _PART = 0.5
 """Of the training's own forward pass: so much with gradients off, for all batches, shows that a model ran on them: an
@@ -34,7 +33,7 @@ def model_ran(extra: float, usual: UsualBatch, beyond: Mapping[Item, float]) -> 
     """Whether a model ran on ``extra`` batches that were not trained on. ``beyond``: ns beyond an ordinary step. A loop
     that skips a batch, and a zip() of loaders of which one ends earlier, fetch batches and drop them. With gradients
     on, more are needed than such a zip() drops: what a step fetches, and the fetch that finds the loader's end."""
-    quiet = sum(ns for (_, region, leaf), ns in beyond.items() if region == Region.NO_GRAD and leaf not in _QUEUED)
+    quiet = sum(ns for (_, region, leaf), ns in beyond.items() if region == Region.NO_GRAD and leaf not in QUEUED)
     if quiet > _PART * usual.forward_ns or (extra >= _MANY and quiet >= extra * _EACH_NS):
         return True
     if extra <= usual.per_backward + 1:

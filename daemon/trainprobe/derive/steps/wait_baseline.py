@@ -10,12 +10,11 @@ from dataclasses import field
 
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
-from trainprobe.model.cells import COMPUTING, Leaf
+from trainprobe.model.cells import COMPUTING, QUEUED
 from trainprobe.model.dataclass import dataclass
 
 KEEP = 64
 LEAST = 8  # windows before it judges
-QUEUES = (Leaf.RUNQUEUE, Leaf.THROTTLED)
 USUAL = 0.9
 """A wait is usual up to the share that this part of the windows has at most."""
 
@@ -70,7 +69,7 @@ class WaitBaseline:
         self._usual.append({item: spent / ns for item, spent in items.items()})
         if self.learnt_ns:
             for item, spent in items.items():
-                if item[2] in QUEUES and spent:
+                if item[2] in QUEUED and spent:
                     self.queued[item] = self.queued.get(item, 0.0) + spent
 
     def learn(self, at_ns: int) -> None:

@@ -79,9 +79,8 @@ class OpenStep:
 
     def add_stack(self, event: StackSeen, driver: int) -> None:
         if event.pid != driver:
-            if self.late.busy is None or not is_idle_worker(
-                event.frames
-            ):  # else another was waited for, or it was over
+            # of an idle one beside a busy one: another was waited for, or it was over
+            if self.late.busy is None or not is_idle_worker(event.frames):
                 self.late.worker_stacks[event.pid] = event.frames
             return
         self.stack = event

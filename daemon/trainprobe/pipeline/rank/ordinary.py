@@ -16,7 +16,7 @@ from trainprobe.derive.steps.waited_pool import WaitedPool
 from trainprobe.derive.trend.drift import BACKWARD, Trend
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.model.cause import State
-from trainprobe.model.cells import LEAVES, Leaf, Region, cell
+from trainprobe.model.cells import LEAVES, QUEUED, Leaf, Region, cell
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import NO_GPU_MEMORY_CALLS, GpuMemoryCalls
 from trainprobe.pipeline.rank.collectives import Collectives
@@ -26,7 +26,7 @@ MAKEUP_EVERY = 80
 TURNS, SELDOM = 2, 20
 """So many turns of all workers, and so many batches, come for each late one where that is a single one."""
 _BACKWARD = cell(Region.BACKWARD, Leaf.CPU)
-_QUEUED = tuple(cell(region, leaf) for region in Region for leaf in (Leaf.RUNQUEUE, Leaf.THROTTLED))
+_QUEUED = tuple(cell(region, leaf) for region in Region for leaf in QUEUED)
 
 
 @dataclass(slots=True)

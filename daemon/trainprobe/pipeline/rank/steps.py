@@ -24,7 +24,7 @@ from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
 from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
-from trainprobe.model.cells import COMPUTING, Leaf, Region, cell
+from trainprobe.model.cells import COMPUTING, QUEUED, Leaf, Region, cell
 from trainprobe.model.event import MarkRow
 from trainprobe.pipeline.rank import changed_work, watch
 from trainprobe.pipeline.rank.ledger import taken_ns
@@ -35,9 +35,7 @@ from trainprobe.pipeline.rank.window import Measured, window_of
 from trainprobe.pipeline.stalls import StallEntry
 
 _MEMORY = (Leaf.SWAP, Leaf.RECLAIM, Leaf.FAULT)  # who frees its memory reads swapped pages
-_TEARDOWN = tuple(
-    cell(region, leaf) for region in Region for leaf in (*COMPUTING, Leaf.RUNQUEUE, Leaf.THROTTLED, *_MEMORY)
-)
+_TEARDOWN = tuple(cell(region, leaf) for region in Region for leaf in (*COMPUTING, *QUEUED, *_MEMORY))
 
 _USUAL = 0.1
 """Of a step's excess: a backward that has no more of it was as usual."""
