@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from trainprobe.cli import FAILED, FORBIDDEN, Refusal, outputs
 from trainprobe.model.report import Report, Run
+from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
 from trainprobe.runtime.history.files import PUBLISHED
+from trainprobe.runtime.loop import clock
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.owner_reports import REMEDY, USERS, without_acls
 from trainprobe.text.saying import saying, word
@@ -18,6 +21,7 @@ from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
 SIZE_LIMIT = 16 << 20
+OLD_SECONDS, ANEW_SECONDS, AGAIN_SECONDS = 3.0, 0.6, 0.1
 BEGINNING = 200  # bytes that tell what else a file is
 GZIP = b"\x1f\x8b"
 WRITES_ONE = word("trainprobe run -o REPORT.json -- COMMAND writes one")
@@ -36,6 +40,17 @@ def read(directory: Path) -> Report:
     except (OSError, WireError) as error:
         reason = saying("what the daemon published cannot be read: {error}", error=error)
         raise Refusal(FAILED, reason, word("systemctl restart trainprobe")) from None
+
+
+def fresh(directory: Path) -> Report:
+    """The same, once more where it is old: to open a report makes the daemon look and tell anew, which takes it a
+    moment. Raises Refusal."""
+    report = read(directory)
+    until = time.monotonic() + ANEW_SECONDS
+    while OLD_SECONDS < report.age(clock.now()) <= REPORT_STALE_SECONDS and time.monotonic() < until:
+        time.sleep(AGAIN_SECONDS)
+        report = read(directory)
+    return report
 
 
 def has_ended(directory: Path) -> bool:

@@ -26,6 +26,7 @@ from trainprobe.cli import FAILED, OK, WRONG, Refusal, complain, formats, output
 from trainprobe.cli.style import Style
 from trainprobe.model.amounts import seconds
 from trainprobe.model.report import Rank, Report, Run
+from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
 from trainprobe.runtime.loop import clock
 from trainprobe.runtime.publishing import rundir
 from trainprobe.text.command_line import invalid
@@ -34,7 +35,6 @@ from trainprobe.text.saying import saying, word
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LATEST = 16  # runs that are told of where no daemon runs and nobody asks for more
-STALE = 45.0  # seconds; an idle daemon publishes every ten, one that watches even steps every twenty
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -134,10 +134,10 @@ def _found(args: argparse.Namespace) -> Report:
     """What the daemon tells now; with ``--since`` or a name, and where no daemon runs, also what it kept."""
     live = refusal = None
     try:
-        live = published.read(args.directory)
+        live = published.fresh(args.directory)
     except Refusal as error:
         refusal = error
-    if live is not None and (age := live.age(clock.now())) > STALE:
+    if live is not None and (age := live.age(clock.now())) > REPORT_STALE_SECONDS:
         complain(saying("the daemon has published nothing for {age}", age=seconds(age)), "systemctl status trainprobe")
     elif live is not None and args.since is None and not _asked(args):
         return live

@@ -7,14 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from trainprobe.collect.cgroup import Cgroups, Known
-from trainprobe.collect.procfs import SMALL, Proc, parse_fd_limit
+from trainprobe.collect.cgroup_path import parse_cgroups, place
+from trainprobe.collect.procfs import SMALL, Proc, Stat, parse_fd_limit
 from trainprobe.collect.shared_memory import SharedMemoryReader
 from trainprobe.collect.watched import Watched
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
 EXITING = 0x4  # PF_EXITING
-CONSTANT_NS = 12 * NS
+CONSTANT_NS = 30 * NS
 """A process's own limit and a run's container are asked again after this; the limit also when more are open than ever
 under it, for a training may set its own after we have read it."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
@@ -45,11 +46,14 @@ class LimitReader:
             self._until_ns = now_ns + CONSTANT_NS
             self._fd_limits, self._containers = {}, {}
             self._shared.forget(process.pid for process in watched)
-        found: list[LimitSample] = []
         self._cgroups.hidden = False
         chosen = first_of_each_run(watched)
-        if not placed or any(pid not in self._places for pid in chosen.values()):
-            self._places = {pid: known for pid in chosen.values() if (known := self._place(pid)) is not None}
+        counted = self._in_turn(watched, asked)
+        known = placed and all(pid in self._places for pid in chosen.values())
+        seen, counts = self._proc.cgroups_and_fds(() if known else chosen.values(), [one.pid for one in counted])
+        if not known:
+            self._places = {pid: at for pid in chosen.values() if (at := self._place(pid, *seen[pid])) is not None}
+        found: list[LimitSample] = []
         alike: dict[str, list[LimitSample]] = {}  # runs of one cgroup have the same limits
         levels: Known = {}
         for run, pid in chosen.items():
@@ -60,25 +64,29 @@ class LimitReader:
                 memory, count = self._cgroups.memory, self._cgroups.processes
                 alike[cgroups] = [*memory(run, pid, cgroups, levels), *count(run, pid, cgroups, levels)]
             found += [replace(one, run=run) for one in alike[cgroups]]
-            shm = self._shared.limit(run, pid, self._container(pid), now_ns)
+            shm = self._shared.limit(run, pid, self._container(pid, cgroups), now_ns)
             found += [shm] if shm is not None else []
-        return found + self._descriptors(watched, asked)
+        return found + self._descriptors(counted, counts, asked)
 
     def cgroups(self, pid: int) -> str | None:
         """/proc/PID/cgroup as it was at the last reading, of a process that was asked for then."""
         known = self._places.get(pid)
         return self._proc.cgroup(pid) if known is None else known[1]
 
-    def _descriptors(self, watched: Sequence[Watched], asked: Collection[int]) -> list[LimitSample]:
+    def _in_turn(self, watched: Sequence[Watched], asked: Collection[int]) -> list[Watched]:
+        """Whose descriptors are counted in this reading."""
         rounds = min(ROUNDS, math.ceil(len(watched) / IN_TURN))
         self._readings += 1
-        found, close = [], set()
-        chosen = [
+        return [
             process
             for place, process in enumerate(watched)
             if (place + self._readings) % rounds == 0 or process.pid in self._close or process.pid in asked
         ]
-        counts = self._proc.open_fds(process.pid for process in chosen)
+
+    def _descriptors(
+        self, chosen: Sequence[Watched], counts: Mapping[int, int], asked: Collection[int]
+    ) -> list[LimitSample]:
+        found, close = [], set()
         self._ask_fd_limits([process for process in chosen if process.pid in counts], counts, asked)
         for process in chosen:
             if (used := counts.get(process.pid)) is None:
@@ -91,13 +99,12 @@ class LimitReader:
         self._close = close
         return found
 
-    def _place(self, pid: int) -> tuple[int, str] | None:
+    def _place(self, pid: int, cgroups: str | None, stat: Stat | None) -> tuple[int, str] | None:
         """Start and cgroups of a process; None when it is gone.
 
         cgroup v1 shows a process that exits in the root, whose limits are not its own: what it showed before counts,
         and whether it exits is asked after reading, for it may begin to in between.
         """
-        cgroups, stat = self._proc.cgroup_and_stat(pid)
         if stat is None or stat.dead or cgroups is None:
             return None
         if not stat.flags & EXITING:
@@ -117,9 +124,9 @@ class LimitReader:
             limit = parse_fd_limit(limits.get(process.pid))
             self._fd_limits[process.pid, process.ticks] = limit, counts[process.pid]
 
-    def _container(self, pid: int) -> str:
+    def _container(self, pid: int, cgroups: str) -> str:
         if pid not in self._containers:
-            self._containers[pid] = self._cgroups.place(pid).container or ""
+            self._containers[pid] = place(parse_cgroups(cgroups)).container or ""
         return self._containers[pid]
 
 

@@ -11,7 +11,7 @@ seconds. A driver that has just been started is asked at each round in which its
 quickly, and may not live for long. (psutil is no cheaper: 0.07 and 2.5 ms.)
 
 Of a process that has used no processor since it was read, and whose memory is as it was, only the one file is read that
-tells so: it has opened and read nothing. With a thousand processes most are like that.
+tells so, where there are more than FEW: it has opened and read nothing. With a thousand processes most are like that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from trainprobe.collect.procfs import Proc, Rollup, Stat
+from trainprobe.collect.procfs import Details, Proc, Rollup, Stat
 from trainprobe.collect.watched import Watched
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
@@ -36,6 +36,8 @@ PSS_STEADY_SHARE = 0.00005  # of those whose memory is as it was
 PSS_AT_FIRST = 2
 PSS_NEAR_SHARE = 0.001  # for one process, near a limit
 BEGUN_NS, YOUNG_NS = NS, 10 * NS  # before, an interpreter is all that is there
+FEW = 16
+"""Of so few processes all is read together: waking a helper costs more than the files of a few that were idle."""
 IDLE_NS = 20 * NS  # one that seems to have done nothing is read again after this: the kernel counts in ticks
 
 
@@ -123,7 +125,12 @@ class Processes:
         """One sample for each process that still lives and is still the same one. ``near``: memory runs short."""
         samples, alive = [], {}
         wanted = list(watched)
-        stats = self._proc.stats(process.pid for process in wanted)
+        pids = [process.pid for process in wanted]
+        read: Mapping[int, Details] = {}
+        if len(pids) <= FEW:
+            stats, read = self._proc.stats_and_details(pids)
+        else:
+            stats = self._proc.stats(pids)
         for process in wanted:
             if (now := stats.get(process.pid)) is not None and now.ticks == process.ticks:
                 self._memory.setdefault((process.pid, process.ticks), _Memory(now_ns)).rss_bytes = now.rss_bytes
@@ -134,7 +141,8 @@ class Processes:
                 key = (process.pid, process.ticks)
                 alive[key] = self._memory.get(key) or _Memory(now_ns)
         living = [process for process in wanted if (process.pid, process.ticks) in alive]
-        self._read_details({process.pid: alive[process.pid, process.ticks] for process in living}, stats, now_ns, near)
+        memories = {process.pid: alive[process.pid, process.ticks] for process in living}
+        self._take_details(memories, stats, read, now_ns, near)
         for process in living:
             stat, memory = stats[process.pid], alive[process.pid, process.ticks]
             details, rollup = memory.details, memory.rollup
@@ -166,17 +174,26 @@ class Processes:
         self._memory = alive
         return tuple(samples)
 
-    def _read_details(
-        self, memories: Mapping[int, _Memory], stats: Mapping[int, Stat], now_ns: int, near: bool
+    def _take_details(
+        self,
+        memories: Mapping[int, _Memory],
+        stats: Mapping[int, Stat],
+        read: Mapping[int, Details],
+        now_ns: int,
+        near: bool,
     ) -> None:
-        """Of those that did something since they were read, or were read long ago; by pid."""
+        """Of those that did something since they were read, or were read long ago; by pid. What is not in ``read`` is
+        read for it."""
         wanted = {}
         for pid, memory in memories.items():
             stat, before = stats[pid], memory.details
             state = stat.cpu_ns, stat.rss_bytes, stat.threads
             if near or before is None or before.state != state or now_ns - before.read_ns >= IDLE_NS:
                 wanted[pid] = state
-        for pid, (status, *others) in self._proc.details_of(list(wanted)).items() if wanted else ():
+        missing = [pid for pid in wanted if pid not in read]
+        found = {**read, **self._proc.details_of(missing)} if missing else read
+        for pid in wanted:
+            status, *others = found[pid]
             swap, anonymous = (status.swap_bytes, status.anonymous_bytes) if status else (None, None)
             memories[pid].details = _Details(wanted[pid], now_ns, swap, anonymous, *others)
 

@@ -17,7 +17,7 @@ from trainprobe.collect.lines import lines_of
 from trainprobe.collect.mapping import Mapping as Mapped
 from trainprobe.collect.mapping import find_library
 from trainprobe.collect.owners import Owners
-from trainprobe.collect.pool import HelperDeaths
+from trainprobe.collect.pool import HelperDeaths, Read
 from trainprobe.collect.reads import Reads
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.vocabulary import MAPS_LIMIT
@@ -129,7 +129,7 @@ class Proc(Reads):
     def stats(self, pids: Iterable[int]) -> dict[int, Stat]:
         """Of many processes, those that are there."""
         found = self.each(pids, "read", "stat", SMALL).items()
-        stats = {pid: parse_stat(data.decode("utf-8", "surrogateescape")) for pid, data in found}
+        stats = {pid: _stat_of(data) for pid, data in found}
         return {pid: stat for pid, stat in stats.items() if stat is not None}
 
     def status(self, pid: int, tid: int | None = None) -> Status | None:
@@ -185,32 +185,43 @@ class Proc(Reads):
         found = self.each(pids, "link", name).items()
         return {pid: target.decode("utf-8", "surrogateescape") for pid, target in found}
 
-    def cgroup_and_stat(self, pid: int) -> tuple[str | None, Stat | None]:
-        """The one is read before the other."""
-        cgroup, stat = self.several(pid, {"cgroup": SMALL, "stat": SMALL})
-        return _decoded(cgroup), None if stat is None else parse_stat(stat.decode("utf-8", "surrogateescape"))
+    def cgroups_and_fds(
+        self, placed: Iterable[int], counted: Iterable[int]
+    ) -> tuple[dict[int, tuple[str | None, Stat | None]], dict[int, int]]:
+        """Cgroups and stat of the one, the former read before the latter, and how many descriptors the others have
+        open (FDS_LIMIT at most; of those that can be read): for little more than the price of one."""
+        first, others = list(placed), list(counted)
+        answers = iter(self._ask([
+            *(self._read(pid, "read", name, SMALL) for pid in first for name in ("cgroup", "stat")),
+            *(self._count(pid) for pid in others),
+        ]))  # fmt: skip
+        seen = {pid: (_decoded(next(answers)), _stat_of(next(answers))) for pid in first}
+        return seen, {pid: int(count) for pid, count in zip(others, answers, strict=True) if count is not None}
 
     def details_of(self, pids: Sequence[int]) -> dict[int, Details]:
         """Of many processes, for little more than the price of one."""
-        sized = self.root == "/proc"
-        answers = self._ask([
-            read
-            for pid in pids
-            for read in (
-                *(self._read(pid, "read", name, SMALL) for name in ("status", "limits")),
-                self._read(pid, "count", "fd", FDS_LIMIT, sized),
-            )
-        ])  # fmt: skip
-        out = {}
-        for pid, (status, limits, fds) in zip(pids, zip(*[iter(answers)] * 3), strict=True):
-            known = None if status is None else parse_status(status.decode("utf-8", "surrogateescape"))
-            out[pid] = known, None if fds is None else int(fds), parse_fd_limit(limits)
-        return out
+        answers = iter(self._ask([read for pid in pids for read in self._details(pid)]))
+        return {pid: _details_of(next(answers), next(answers), next(answers)) for pid in pids}
 
-    def open_fds(self, pids: Iterable[int]) -> dict[int, int]:
-        """Open descriptors, at most FDS_LIMIT of each."""
-        found = self.each(pids, "count", "fd", FDS_LIMIT, self.root == "/proc")
-        return {pid: int(count) for pid, count in found.items()}
+    def stats_and_details(self, pids: Sequence[int]) -> tuple[dict[int, Stat], dict[int, Details]]:
+        """Both in one request; stats of those that are there."""
+        answers = iter(
+            self._ask([read for pid in pids for read in (self._read(pid, "read", "stat", SMALL), *self._details(pid))])
+        )
+        stats, details = {}, {}
+        for pid in pids:
+            if (stat := _stat_of(next(answers))) is not None:
+                stats[pid] = stat
+            details[pid] = _details_of(next(answers), next(answers), next(answers))
+        return stats, details
+
+    def _details(self, pid: int) -> Iterator[Read]:
+        yield self._read(pid, "read", "status", SMALL)
+        yield self._read(pid, "read", "limits", SMALL)
+        yield self._count(pid)
+
+    def _count(self, pid: int) -> Read:
+        return self._read(pid, "count", "fd", FDS_LIMIT, self.root == "/proc")
 
     def shared_held(self, pid: int) -> int | None:
         """Bytes of files of /dev/shm that it has open, mapped or not: batches that wait in a queue are not mapped."""
@@ -256,6 +267,10 @@ def _text(proc: Proc, pid: int, name: str, limit: int = SMALL) -> str | None:
 
 def _decoded(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "surrogateescape")
+
+
+def _stat_of(data: bytes | None) -> Stat | None:
+    return None if data is None else parse_stat(data.decode("utf-8", "surrogateescape"))
 
 
 def read_file(path: str, limit: int) -> bytes | None:
@@ -318,6 +333,11 @@ def parse_fd_limit(data: bytes | None) -> int | None:
     """Of /proc/PID/limits."""
     line = next((line for line in (data or b"").split(b"\n") if line.startswith(b"Max open files")), b"")
     return _number(line.decode("ascii", "replace").split()[3:4])
+
+
+def _details_of(status: bytes | None, limits: bytes | None, fds: bytes | None) -> Details:
+    known = None if status is None else parse_status(status.decode("utf-8", "surrogateescape"))
+    return known, None if fds is None else int(fds), parse_fd_limit(limits)
 
 
 def _numbers(words: Iterable[bytes]) -> list[int]:

@@ -109,11 +109,13 @@ class SharedMemoryReader:
 
     def _space(self, pid: int, now_ns: int) -> tuple[int, int, int, int] | None:
         """Device, unit, and how many of these there are and are free; None: the process has none."""
+        mount = self._mounts.get(pid)
+        if mount is not None and now_ns < mount.until_ns and (ours := _own()) is not None and ours[0] == mount.device:
+            return ours
         answer = self._proc.ask(pid, "tmpfs", _INSIDE)
         if answer is None:
             return None
         device, unit, blocks, free = (int(word) for word in answer.split())
-        mount = self._mounts.get(pid)
         if mount is None or now_ns >= mount.until_ns or mount.device != device:
             known = shared_memory_device(self._proc.mountinfo(pid) or "")
             mount = self._mounts[pid] = None if known is None else _Mount(known, now_ns + MOUNT_NS)
@@ -178,6 +180,15 @@ class SharedMemoryReader:
             innermost = _INNERMOST.search(status)
             found.add(int(innermost[1]) if innermost else other)
         return found
+
+
+def _own() -> tuple[int, int, int, int] | None:
+    """The same of ours, which no other user's file system is mounted over; None: we have none."""
+    try:
+        found = os.statvfs(_PLACE)
+        return os.stat(_PLACE).st_dev, found.f_frsize, found.f_blocks, found.f_bfree
+    except OSError:
+        return None
 
 
 def shared_memory_device(mountinfo: str) -> int | None:

@@ -30,6 +30,7 @@ from trainprobe.runtime.loop.clock import Clock
 from trainprobe.runtime.loop.guard import Guard
 from trainprobe.runtime.sampling import unanswered
 from trainprobe.runtime.sampling.deferred_events import DeferredEvents
+from trainprobe.runtime.sampling.joined_rows import joined
 from trainprobe.runtime.sampling.samplers import Collectors
 from trainprobe.runtime.schedule import CALM_NS, LONGEST_REPORT_NS, REPORT_NS, TICK_NS, ReportSchedule, Schedule
 
@@ -185,6 +186,8 @@ class Observer:
         """One frame. Whether it held something rare, which the tick may have brought before its wake-up did."""
         at = now.monotonic_ns
         events = [*self._waiting.drain(), *found, *self._events(now)]
+        if self._schedule.far_apart:
+            events = joined(events)
         threads = self._threads(at, late)
         nothing: tuple[FrameSamples, Sequence[Event]] = FrameSamples(), ()
         samples, logged = self._guard.call("collectors", at, lambda: self._samples(now, events), nothing)

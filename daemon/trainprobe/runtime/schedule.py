@@ -17,9 +17,9 @@ from trainprobe.model.step_deadline import Armed, DriverProgress
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while all steps are even; alarms and rare events wake the observer as ever
 CALM_NS = 10 * NS
-CALM_TICKS_NS = ((110 * NS, 20 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
+CALM_TICKS_NS = ((110 * NS, 30 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
 """(even for so long, pause), where the kernel itself wakes for a late step and nobody reads the reports."""
-GLANCES = 5  # at limits, between two sampling passes
+GLANCES = 3  # at limits, for each sampling pass
 DETAIL_NS = NS // 10
 FIRST_LOOKS_NS = 3 * DETAIL_NS  # late steps are looked at so often for so long whatever it costs: they may be stalls,
 FIRST_LOOKS_APART_NS = 2 * NS  # and again after this
@@ -99,15 +99,20 @@ class Schedule:
         """Whether a driver's next late step is looked at before the kernel wakes for it."""
         return any(one.early for one in self.armed)
 
+    @property
+    def far_apart(self) -> bool:
+        """Whether passes are further apart than calm alone brings about."""
+        return self.tick_ns > CALM_TICK_NS
+
     def search_ns(self, wanted_ns: int | None) -> int:
         """When the search for trainings is due, which asks for a turn at ``wanted_ns``."""
-        apart = CALM_TARGETS_NS if self.tick_ns > CALM_TICK_NS else TARGETS_NS
+        apart = CALM_TARGETS_NS if self.far_apart else TARGETS_NS
         return NEVER if wanted_ns is None else max(wanted_ns, self.turn_ns + TARGETS_NS, self.searched_ns + apart)
 
     def glance_ns(self) -> int:
         """When limits are read between two passes that are far apart."""
         apart = max(CALM_TICK_NS, self.tick_ns // GLANCES)
-        return self.glanced_ns + apart if self.tick_ns > CALM_TICK_NS else NEVER
+        return self.glanced_ns + apart if self.far_apart else NEVER
 
     def is_late(self, at: int, progress: Callable[[int], DriverProgress | None]) -> bool:
         """Whether a driver is still in the step that should be over. The others' alarms are set anew."""

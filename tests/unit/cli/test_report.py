@@ -6,9 +6,12 @@ import dataclasses
 import gzip
 import json
 import os
+import random
 import re
+import select
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from trainprobe.model.steprow import StepRow
 from trainprobe.runtime.history.files import PUBLISHED, HistoryFiles
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.publish import Publisher
+from trainprobe.runtime.sampling.report_readers import Readers
 from trainprobe.wire import history
 from trainprobe.wire import report as wire
 
@@ -357,3 +361,41 @@ def test_what_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "report.json").write_text('{"version": 7}')
     assert call(tmp_path) == 1
     assert "it is of version 7, and this program reads version 1" in capsys.readouterr().err
+
+
+def as_of(report: Report, age: float) -> Report:
+    """The report, made so many seconds ago."""
+    return dataclasses.replace(report, generated=time.time() - age, generated_monotonic=time.monotonic() - age)
+
+
+def test_who_opens_an_old_report_gets_the_one_that_the_daemon_then_makes(tmp_path: Path) -> None:
+    """As the daemon does it: it looks when its report is opened, and tells anew."""
+    age = random.uniform(4, 40)
+    publish(tmp_path, as_of(reports.stalled(), age))
+    readers = Readers()
+    readers.follow(str(tmp_path / "report.json"))
+
+    def tell_anew() -> None:
+        select.select([readers.fileno()], [], [], 10)
+        publish(tmp_path, as_of(reports.healthy(), 0.0))
+
+    daemon = threading.Thread(target=tell_anew)
+    daemon.start()
+    found = published.fresh(tmp_path)
+    daemon.join()
+    readers.close()
+    assert [run.run for run in found.runs] == [run.run for run in reports.healthy().runs]
+
+
+@pytest.mark.parametrize("age", [0.0, 2.0, 50.0], ids=["new", "of this moment", "of a daemon that is gone"])
+def test_for_no_other_is_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float) -> None:
+    publish(tmp_path, as_of(reports.stalled(), age))
+    monkeypatch.setattr(published.time, "sleep", lambda _: pytest.fail("it waited"))
+    assert published.fresh(tmp_path).runs
+
+
+def test_a_daemon_that_makes_none_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    publish(tmp_path, as_of(reports.stalled(), 10.0))
+    began = time.monotonic()
+    assert published.fresh(tmp_path).runs
+    assert time.monotonic() - began < 10 * published.ANEW_SECONDS

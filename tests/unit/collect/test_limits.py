@@ -7,17 +7,19 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
-from trainprobe.collect import descriptors
+from trainprobe.collect import descriptors, shared_memory
 from trainprobe.collect import orphans as orphans_module
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.kernel_log import KernelLog, KillLines, kernel_text, xid_logged
 from trainprobe.collect.limits import LimitReader
 from trainprobe.collect.orphans import GRACE_NS, MOST, READING_SECONDS, WORKER_COMM, Orphans
+from trainprobe.collect.pool import HelperPool, Read
 from trainprobe.collect.procfs import Proc, Rollup
 from trainprobe.collect.shared_memory import LEAKS, MAPS_SECONDS, SharedMemoryReader, shared_memory_device
 from trainprobe.collect.source import Unavailable
@@ -258,6 +260,48 @@ def test_a_mount_that_belongs_to_nobody_we_know(fake: FakeProc) -> None:
     assert SharedMemoryReader(fake.proc).limit("r", 5, "", 1) is None
 
 
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many reads each request to the helper has."""
+    made: list[int] = []
+    ask = HelperPool.ask
+
+    def counted(pool: HelperPool, reads: Sequence[Read]) -> list[bytes | int | None]:
+        made.append(len(reads))
+        return ask(pool, reads)
+
+    monkeypatch.setattr(HelperPool, "ask", counted)
+    return made
+
+
+def test_a_reading_wakes_the_helper_once(requests: list[int]) -> None:
+    """Each request costs more than what is read by it."""
+    proc = Proc()
+    stat = proc.stat(os.getpid())
+    assert stat
+    watched = [Watched(os.getpid(), stat.ticks, 0, "driver", "run")]
+    limits = LimitReader(proc, Cgroups(proc), SharedMemoryReader(proc))
+    first = limits.read(watched, NS)
+    for placed, reads in ((True, 1), (False, 3)):
+        requests.clear()
+        later = limits.read(watched, 2 * NS, placed=placed)
+        assert requests == [reads], "the room of /dev/shm, which is ours, too, needs no helper"
+        assert [(one.kind, one.place, one.limit) for one in later] == [(o.kind, o.place, o.limit) for o in first]
+
+
+def test_the_room_of_another_shm_is_asked_for_each_time(requests: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a container, which is not the one that we have."""
+    shared, pid = SharedMemoryReader(Proc()), os.getpid()
+    first = shared.limit("r", pid, "", NS)
+    assert first
+    own = os.statvfs("/dev/shm")
+    monkeypatch.setattr(shared_memory, "_own", lambda: (7, own.f_frsize, 1, 1))
+    requests.clear()
+    again = shared.limit("r", pid, "", 2 * NS)
+    assert again
+    assert (again.place, again.limit, requests) == (first.place, first.limit, [1])
+
+
 def a_crowd(fake: FakeProc, count: int) -> list[Watched]:
     for pid in range(100, 100 + count):
         fake.add(pid)
@@ -319,7 +363,7 @@ def test_a_limit_that_a_training_sets_itself_holds_as_soon_as_it_opens_more(fake
     assert told(3) == [(1, 300)]
     assert told(4, 100) == [(1, 200)], "one of its calls failed"
     allow(500)
-    assert told(13) == [(1, 500)], "and in any case now and then"
+    assert told(31) == [(1, 500)], "and in any case now and then"
 
 
 def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:

@@ -220,7 +220,7 @@ def test_between_far_looks_limits_are_glanced_at(world: World) -> None:
     calm(world, CALM_TICKS_NS[0][0])
     before = world.sampler.glances
     assert pause(world) == CALM_TICKS_NS[0][1]
-    assert world.sampler.glances - before == 4
+    assert world.sampler.glances - before == GLANCES - 1
     world.sampler.far = False
     assert pause(world) == CALM_TICKS_NS[0][1] // GLANCES, "what a glance finds to fill is looked at there and then"
     assert pause(world) == TICK_NS

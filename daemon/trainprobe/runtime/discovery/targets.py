@@ -53,6 +53,7 @@ from trainprobe.text.saying import SaidError, saying
 FORK = ProcessEventKind.FORK
 STEPPING = (RowKind.DRIVER, RowKind.OPTIMIZER, RowKind.BACKWARD)
 SWEEP_NS = 10 * NS
+RARE_SWEEP_NS = 30 * NS  # so late it asks for a turn of its own; sooner where a process is missing
 MISSING_NS = 2 * NS  # an end that the kernel told may lie in the ring for this long
 IDLE_NS = 4 * 3600 * NS  # what has not stepped for so long is watched no more, until it hits a mark
 EXEC_LOST_NS = NS // 2
@@ -92,6 +93,7 @@ class Targets:
         self.seconds = self._proc.pool.seconds
         self._awaited: dict[int, tuple[tuple[str, ...], int]] = {}  # launched; its exec is not seen yet
         self._sweep_ns = 0
+        self._missing = False  # a process was, at the last sweep
         self._born: dict[int, Stat] = {}  # of this step's forks, in one request: a user can fork thousands in a second
         self._seen: list[Watched] = []
         self._seen_ns = self._named_ns = 0
@@ -210,7 +212,7 @@ class Targets:
         if (search := self._search.due_ns(self._clock())) is not None:
             due.append(search)
         if len(self._table):
-            due.append(self._sweep_ns + SWEEP_NS)
+            due.append(self._sweep_ns + (SWEEP_NS if self._missing else RARE_SWEEP_NS))
         return min(due, default=None)
 
     def _name_threads(self, now: int) -> None:
@@ -320,7 +322,7 @@ class Targets:
 
     def _sweep(self, now: int) -> None:
         """Ends that the kernel could not tell (a full ring), and processes that never step."""
-        self._sweep_ns = now
+        self._sweep_ns, self._missing = now, False
         self._table.changed = True
         self._runs.tell_no_library(now)
         stats = self._proc.stats(process.pid for process in self._table)
@@ -336,7 +338,7 @@ class Targets:
             elif stat is None and exists(self._proc.root, process.pid):
                 continue  # it cannot be read now
             elif not process.missing_ns:
-                process.missing_ns = now
+                process.missing_ns, self._missing = now, True
             elif now - process.missing_ns >= MISSING_NS:
                 for left in self._kernel.ended(process.pid, now):
                     self._deliver(process, left)

@@ -799,7 +799,7 @@ def test_an_end_that_the_kernel_lost_is_noticed(daemon: World) -> None:
     daemon.train(50)
     daemon.step(daemon.row(50))
     daemon.fake.remove(50)
-    events = daemon.wait(25)
+    events = daemon.wait(45)
     assert kinds(events) == ["FileEvent", "ProcessEvent", "RunEnded"], "what the kernel side knew of it goes, too"
     assert daemon.targets.processes() == []
 
@@ -808,7 +808,7 @@ def test_a_pid_reused_behind_our_back_is_noticed(daemon: World) -> None:
     daemon.train(50)
     daemon.step(daemon.row(50))
     daemon.fake.add(50, ("ls",), ticks=999_999)
-    assert len(ended(daemon.wait(25))) == 1
+    assert len(ended(daemon.wait(45))) == 1
 
 
 def test_a_process_that_died_before_it_could_be_watched(daemon: World) -> None:

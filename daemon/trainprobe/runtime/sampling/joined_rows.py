@@ -1,0 +1,53 @@
+"""Rows of even steps as fewer ones, where passes are far apart: each costs the core the same, however short it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainprobe.model.event import Event, MarkRow
+from trainprobe.model.moment import NS
+
+STEPS, SPAN_NS = 128, 5 * NS
+"""Of one row, at most."""
+
+
+def joined(events: Sequence[Event]) -> list[Event]:
+    """The same with neighbouring rows of a thread as one, where the kernel told several steps in time in each and every
+    step is made of as many fetches and backwards. What else happened stays between the rows where it came."""
+    out: list[Event | None] = []
+    last: dict[int, int] = {}  # by thread: the place of its row, to which more may be added,
+    before: dict[int, MarkRow] = {}  # and the row before that
+    for event in events:
+        if not isinstance(event, MarkRow):
+            last.clear()
+            before.clear()
+            out.append(event)
+            continue
+        place = last.get(event.tid)
+        if place is not None:
+            row = out[place]
+            assert isinstance(row, MarkRow)
+            if event.tid in before and _continues(before[event.tid], row, event):
+                out[place] = None
+                event = replace(event, lengths=row.lengths + event.lengths)
+            else:
+                before[event.tid] = row
+        last[event.tid] = len(out)
+        out.append(event)
+    return [event for event in out if event is not None]
+
+
+def _continues(before: MarkRow, row: MarkRow, later: MarkRow) -> bool:
+    steps, more = len(row.lengths), len(later.lengths)
+    if not (steps and more and steps + more <= STEPS and later.at_ns - row.at_ns == sum(later.lengths)):
+        return False
+    if row.files or later.files or later.at_ns - row.at_ns + sum(row.lengths) > SPAN_NS:
+        return False
+    alike = (row.kind, row.name, row.opened_ns) == (later.kind, later.name, later.opened_ns)
+    counts = (
+        (row.fetches - before.fetches, later.fetches - row.fetches),
+        (row.inline_fetches - before.inline_fetches, later.inline_fetches - row.inline_fetches),
+        (row.backwards - before.backwards, later.backwards - row.backwards),
+    )
+    return alike and all(one * more == other * steps for one, other in counts)
