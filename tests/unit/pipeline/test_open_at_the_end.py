@@ -3,6 +3,7 @@ the training's own code before that is never taken back."""
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -163,3 +164,30 @@ def test_a_teardown_that_a_person_asked_for_is_no_stall_unless_it_takes_very_lon
     if not stalls:
         assert watched.lost() == {}
         assert rank.counters.phase_seconds["shutdown"] == pytest.approx(seconds + 0.05, abs=0.05)
+
+
+@pytest.mark.parametrize(("dies", "state"), [(True, "data_wait"), (False, "other")])
+@pytest.mark.parametrize("finalizes", [True, False])
+def test_the_wait_for_workers_that_end_is_counted_as_the_rest_of_what_waits_for_them(
+    dies: bool, state: str, finalizes: bool
+) -> None:
+    """Spawned ones take half a second to end. What waits for a queue of its own does not wait for them."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for pid in (2001, 2002):
+        driver.fork(pid)
+    driver.train(40)
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    driver.events.clear()
+    seconds = random.uniform(0.2, 0.6)
+    driver.spend(seconds, Leaf.POLL)
+    for pid in (2001, 2002) if dies else ():
+        driver.die(pid)
+    if finalizes:
+        driver.finalize()
+    driver.exit(shutdown=0.05)
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    rank = pipeline.report(moment(driver.now)).runs[0].ranks[0]
+    adds_up(rank)
+    assert rank.ledger[state] == pytest.approx(seconds, abs=0.05)
+    assert rank.stalls == []

@@ -81,7 +81,14 @@ def _close(rank: RankState) -> Mapping[Item, int]:
     if latest is not None and sum(latest.cells) > sum(cells):
         cells = latest.cells
     uses = ledger.take_files(latest) if latest is not None and ledger.rows else ()
-    return rank.close_interval(cells, ledger.pool, uses).items() if cells else {}
+    ended = _workers_ended(rank)
+    return rank.close_interval(cells, ledger.pool, uses, waited_for_ends=ended).items() if cells else {}
+
+
+def _workers_ended(rank: RankState) -> bool:
+    """Whether workers did since the last step."""
+    boundary = rank.progress.boundary
+    return boundary is not None and any(at >= boundary.at_ns for at in rank.lives.workers.ends)
 
 
 def _last_row(rank: RankState, before: MarkRow | None, at_ns: int) -> MarkRow | None:
@@ -98,7 +105,8 @@ def _last_row(rank: RankState, before: MarkRow | None, at_ns: int) -> MarkRow | 
 def _judge(rank: RankState, before: MarkRow, row: MarkRow) -> int:
     """Judge what the driver did since its last step as a late step. When the shutdown began. What it computed before it
     failed is left out: it unwound its stack and printed a traceback."""
-    made_of = rank.close_interval(row.cells, row.pool, rank.ledger.take_files(row))
+    files, ended = rank.ledger.take_files(row), _workers_ended(rank)
+    made_of = rank.close_interval(row.cells, row.pool, files, waited_for_ends=ended)
     ns = row.at_ns - before.at_ns
     if ns <= stall_limit_ns(rank.policy, rank.progress.baseline.ns):
         return _evaluated_ns(rank, made_of.items(), before, row.at_ns)

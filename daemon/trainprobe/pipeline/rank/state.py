@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.files.saves import Saves
@@ -94,11 +94,17 @@ class RankState:
         ledger = self.ledger
         return wait_context_of(self.lives.workers.started > 0, ledger.inline, ledger.ranks, ledger.fetched)
 
-    def close_interval(self, cells: Sequence[int], pool: Sequence[int], uses: Iterable[StepFile] = ()) -> Interval:
-        """The time since the last interval's end, which is over."""
+    def close_interval(
+        self, cells: Sequence[int], pool: Sequence[int], uses: Iterable[StepFile] = (), *, waited_for_ends: bool = False
+    ) -> Interval:
+        """The time since the last interval's end, which is over. ``waited_for_ends``: workers ended in it, which their
+        loader waits for outside its fetches; the ledger counts that as the rest of what it waits for them."""
         files = self.files.classed(uses, self.tid, self._boundary_ns) if uses else ()
         interval = Interval(self.ledger.cells, cells, self.ledger.pool, pool, files, self.wait_context())
-        self.ledger.close_interval(interval)
+        counted = interval.copy() if waited_for_ends else interval
+        if waited_for_ends:
+            counted.context = replace(interval.context, fetched=False)
+        self.ledger.close_interval(counted)
         return interval
 
     def live_files(self, since_ns: int | None = None) -> Files:
