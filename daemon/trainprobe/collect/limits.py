@@ -15,7 +15,7 @@ from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
 EXITING = 0x4  # PF_EXITING
-CONSTANT_NS = 30 * NS
+CONSTANT_NS = 120 * NS
 """A process's own limit and a run's container are asked again after this; the limit also when more are open than ever
 under it, for a training may set its own after we have read it."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
@@ -42,7 +42,7 @@ class LimitReader:
         """All of all runs; what has no limit is left out, and where many processes are far from their limit of
         descriptors, those that are not in turn. ``asked``: processes whose descriptors are counted now; ``placed``:
         their cgroups are taken to be what they were at the last reading."""
-        if now_ns >= self._until_ns:
+        if now_ns >= self._until_ns or len(self._fd_limits) > 2 * len(watched) + IN_TURN:
             self._until_ns = now_ns + CONSTANT_NS
             self._fd_limits, self._containers = {}, {}
             self._shared.forget(process.pid for process in watched)

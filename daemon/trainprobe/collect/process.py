@@ -218,11 +218,11 @@ class Processes:
                 due.append((due_ns, process.pid, memory))
         for _, pid, memory in sorted(due, key=lambda item: item[:2])[: PSS_NEAR_AT_ONCE if near else self._at_once]:
             began = time.perf_counter_ns()
-            rollup = self._proc.rollup(pid)
+            rollup, held = self._proc.rollup_and_held(pid)
             took = time.perf_counter_ns() - began
             if memory.times >= PSS_AT_FIRST:
                 share = PSS_SHARE if _moved(memory.rss_then, memory.rss_bytes) else PSS_STEADY_SHARE
                 self._free_ns = max(self._free_ns, now_ns) + round(took / share)
             memory.add_rollup(rollup, now_ns, took, self._every)
             memory.anonymous_then = None
-            memory.shm_held = self._proc.shared_held(pid)
+            memory.shm_held = held

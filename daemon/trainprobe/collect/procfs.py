@@ -223,18 +223,16 @@ class Proc(Reads):
     def _count(self, pid: int) -> Read:
         return self._read(pid, "count", "fd", FDS_LIMIT, self.root == "/proc")
 
-    def shared_held(self, pid: int) -> int | None:
-        """Bytes of files of /dev/shm that it has open, mapped or not: batches that wait in a queue are not mapped."""
-        held = self.ask(pid, "shared", "fd", SHARED_FDS_LIMIT)
-        return None if held is None else int(held)
-
     def rollup(self, pid: int) -> Rollup | None:
         """Proportional memory. Dear: the kernel walks all page tables of the process."""
-        data = self.read(pid, "smaps_rollup", SMALL)
-        if not data:
-            return None
-        sizes = _kilobytes(data.decode("ascii", "replace"), ROLLUP)
-        return Rollup(*map(sizes.get, ROLLUP))
+        return _rollup_of(self.read(pid, "smaps_rollup", SMALL))
+
+    def rollup_and_held(self, pid: int) -> tuple[Rollup | None, int | None]:
+        """The same, and bytes of the files of /dev/shm that it has open, mapped or not: batches that wait in a queue
+        are not mapped."""
+        rollup = self._read(pid, "read", "smaps_rollup", SMALL)
+        memory, held = self._ask([rollup, self._read(pid, "shared", "fd", SHARED_FDS_LIMIT)])
+        return _rollup_of(memory), None if held is None else int(held)
 
     def threads(self, pid: int, limit: int = THREADS_LIMIT) -> list[int]:
         return _numbers((self.ask(pid, "names", "task", limit) or b"").split(b"\0"))
@@ -333,6 +331,13 @@ def parse_fd_limit(data: bytes | None) -> int | None:
     """Of /proc/PID/limits."""
     line = next((line for line in (data or b"").split(b"\n") if line.startswith(b"Max open files")), b"")
     return _number(line.decode("ascii", "replace").split()[3:4])
+
+
+def _rollup_of(data: bytes | None) -> Rollup | None:
+    if not data:
+        return None
+    sizes = _kilobytes(data.decode("ascii", "replace"), ROLLUP)
+    return Rollup(*map(sizes.get, ROLLUP))
 
 
 def _details_of(status: bytes | None, limits: bytes | None, fds: bytes | None) -> Details:

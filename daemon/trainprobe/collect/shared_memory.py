@@ -18,7 +18,7 @@ from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import Leak, LimitSample, SharedSample
 
-MOUNT_NS = 30 * NS
+MOUNT_NS = 120 * NS
 FILES_LIMIT = 20_000
 PROCESSES = 8192
 """Of the host; with more, what is alive in a container is not looked for, and no file in it counts as left."""

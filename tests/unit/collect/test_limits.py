@@ -363,7 +363,7 @@ def test_a_limit_that_a_training_sets_itself_holds_as_soon_as_it_opens_more(fake
     assert told(3) == [(1, 300)]
     assert told(4, 100) == [(1, 200)], "one of its calls failed"
     allow(500)
-    assert told(31) == [(1, 500)], "and in any case now and then"
+    assert told(121) == [(1, 500)], "and in any case now and then"
 
 
 def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:

@@ -208,7 +208,7 @@ def test_numbers_of_the_fake(fake: FakeProc) -> None:
 def test_shared_memory_that_waits_unmapped_is_seen() -> None:
     """As torch hands batches over: made, closed or unmapped by its maker, open until somebody takes it."""
     proc = Proc()
-    before = proc.shared_held(os.getpid())
+    before = proc.rollup_and_held(os.getpid())[1]
     if before is None or not os.access("/dev/shm", os.W_OK):
         pytest.skip("no /dev/shm here")
     path = Path(f"/dev/shm/trainprobe-test-{os.getpid()}")
@@ -217,11 +217,11 @@ def test_shared_memory_that_waits_unmapped_is_seen() -> None:
         file.write(bytes(3 << 20))
         second = os.dup(file.fileno())
         try:
-            assert proc.shared_held(os.getpid()) == before + (3 << 20), "once, however often it is open"
+            assert proc.rollup_and_held(os.getpid())[1] == before + (3 << 20), "once, however often it is open"
         finally:
             os.close(second)
-    assert proc.shared_held(os.getpid()) == before
-    assert proc.shared_held(2**22 + 1) is None
+    assert proc.rollup_and_held(os.getpid())[1] == before
+    assert proc.rollup_and_held(2**22 + 1) == (None, None)
 
 
 @pytest.mark.parametrize("size", [0, 1, 16 << 10, (16 << 10) + 1, 3 << 20])

@@ -66,7 +66,7 @@ SHARED_NS, SHARED_SOON_NS, SHARED_AT_ONCE = 30 * NS, 10 * NS, 3
 """Sooner where some was left out, and where a process runs out of it, which is soon gone: so often at once, because
 others can fail in a loop."""
 GPUS_NS = NS // 2
-ORPHANS_NS = 60 * NS
+ORPHANS_NS = 180 * NS
 IO_LIMITS_NS = 10 * NS
 ORPHANS_SOON_NS = 5 * NS
 DESCRIPTORS_NS, FAILED_NS = 10 * NS, NS  # of one that holds many; of one that has none left, which tells it in a loop
