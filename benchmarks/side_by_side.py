@@ -8,6 +8,7 @@ it, and its resident memory. Compares only: there are no limits. Each daemon cos
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,26 +22,34 @@ from benchmarks.programs import Daemon, ProgramError, resident
 from benchmarks.stalls import torch_python
 from trainprobe.model.moment import NS
 
-SETTLE_SECONDS, WINDOW_SECONDS, WINDOWS = 120.0, 45.0, 3
+SETTLE_SECONDS, WINDOW_SECONDS, WINDOWS = 120.0, 60.0, 3
+TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 
 
 class Spent:
-    """Nanoseconds on a processor of a process and all its children; what has ended counts as it was read last."""
+    """Nanoseconds on a processor of a process and all its children; of those that have ended as the kernel counted them
+    when they were waited for, in ticks."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._seen: dict[Path, int] = {}
+        self._threads: dict[Path, int] = {}  # of the process itself, ended ones too
 
     def read(self) -> int:
-        todo = [self._pid]
+        todo, living = [self._pid], 0
         while todo:
+            pid = todo.pop()
             try:
-                for task in Path(f"/proc/{todo.pop()}/task").iterdir():
-                    self._seen[task] = int((task / "schedstat").read_text().split()[0])
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    ns = int((task / "schedstat").read_text().split()[0])
                     todo += map(int, (task / "children").read_text().split())
+                    if pid == self._pid:
+                        self._threads[task] = ns
+                    else:
+                        living += ns
             except OSError:
                 continue  # it has ended meanwhile
-        return sum(self._seen.values())
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(self._threads.values()) + living + sum(map(int, fields[13:15])) * TICK_NS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

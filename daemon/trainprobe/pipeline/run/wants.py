@@ -26,8 +26,9 @@ STACK_EVERY = 5 * NS
 ORDINARY_STACK_EVERY = 30 * NS
 UNDECIDED_EVERY_NS, UNDECIDED = NS // 4, 4
 UNMARKED_NS, UNSTEPPED_NS = 10 * NS, 20 * NS
-OFTEN, SELDOM, WORKERS_OFTEN = 4, 6, 6
-"""After so many of a rank the pause grows by itself, up to so many times."""
+OFTEN, SELDOM, WORKERS_OFTEN = 4, 20, 6
+"""After so many of a rank each second one doubles the pause, up to so many times: a stack takes 20 to 50 ms of a
+processor, and later ones seldom show anything new."""
 SEEMINGLY_IDLE = 4  # workers that are asked for their stacks
 CROWDED, LOCKED = 0.15, 0.3
 """Part of a driver's time in the run queue, and of its steps in waits for workers."""
@@ -150,7 +151,8 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     if now_ns - run.stack_ns < STACK_EVERY:
         return []
     worker = _waited_worker(rank) if not unknown and of_workers < max(WORKERS_OFTEN, samples) else None
-    pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 + (samples + of_workers) // OFTEN, SELDOM)
+    doublings = max(0, samples + of_workers - OFTEN + 2) // 2
+    pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 << min(doublings, 8), SELDOM)
     if worker is not None and of_workers < WORKERS_OFTEN:
         pause = UNMARKED_NS if of_workers else STACK_EVERY
     elif samples < OFTEN and _waits_in_each_step(rank, State.LOCK, LOCKED):
