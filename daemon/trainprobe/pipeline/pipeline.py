@@ -41,8 +41,9 @@ INSPECTED = 16
 """Threads that are looked at in that time: with 64 threads beside it each takes 5 ms."""
 LOOKS_NS = 10 * NS
 """So long after a late driver slept it is traced for which files drivers ask: to end that takes a while."""
-ENDED, ENDED_AT_ONCE = 16, 256
-"""Ended runs kept in the report; together with those whose end is less than ``TELLING_NS`` old."""
+ENDED, ENDED_RANKS, ENDED_AT_ONCE = 16, 64, 256
+"""Ended runs kept in the report, with so many ranks in all, but the latest of each user in any case; together with
+those whose end is less than ``TELLING_NS`` old."""
 TELLING_NS = 30 * NS
 """Each report has its time until then, also one that a small budget delays, and the history's."""
 SETTLED_NS = 120 * NS
@@ -204,16 +205,19 @@ class Pipeline:
     def _forget(self) -> None:
         """Of ended runs all but the latest, the oldest of him who has most first; and the shared memory of those. One
         whose end the history may not know yet is kept."""
-        ended = [(name, run.user) for name, run in self._settled.items()]
-        ended += [(name, run.started.user) for name, run in self.runs.items() if run.end_ns is not None]
-        users: dict[str, list[str]] = {}
-        for name, user in sorted(ended, key=lambda one: self._ended_ns[one[0]]):
-            users.setdefault(user, []).append(name)
-        for left in range(len(ended), ENDED, -1):
-            most = max(users.values(), key=len)
-            if left <= ENDED_AT_ONCE and self._now - self._ended_ns[most[0]] < TELLING_NS:
+        ended = [(name, run.user, len(run.ranks)) for name, run in self._settled.items()]
+        ended += [(n, run.started.user, run.ranks.count()) for n, run in self.runs.items() if run.end_ns is not None]
+        users: dict[str, list[tuple[str, int]]] = {}
+        for name, user, ranks in sorted(ended, key=lambda one: self._ended_ns[one[0]]):
+            users.setdefault(user, []).append((name, ranks))
+        left, all_ranks = len(ended), sum(ranks for _, _, ranks in ended)
+        while left > ENDED or all_ranks > ENDED_RANKS:
+            crowds = users.values() if left > ENDED else [own for own in users.values() if len(own) > 1]
+            most = max(crowds, key=len if left > ENDED else _ranks_of, default=[])
+            if not most or (left <= ENDED_AT_ONCE and self._now - self._ended_ns[most[0][0]] < TELLING_NS):
                 break
-            name = most.pop(0)
+            name, ranks = most.pop(0)
+            left, all_ranks = left - 1, all_ranks - ranks
             self._settled.pop(name, None)
             self.runs.pop(name, None)
         known = {*self._settled, *self.runs}
@@ -301,6 +305,10 @@ class Pipeline:
         """By run and rank, what another process would need to go on with what is live."""
         live = ((name, run) for name, run in self.runs.items() if run.end_ns is None)
         return {(name, rank): kept for name, run in live for rank, kept in run.kept_ranks().items()}
+
+
+def _ranks_of(runs: Sequence[tuple[str, int]]) -> int:
+    return sum(ranks for _, ranks in runs)
 
 
 def _in_turn(threads: Sequence[tuple[str, tuple[int, int]]]) -> Threads:

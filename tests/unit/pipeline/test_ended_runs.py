@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import random
 import tracemalloc
 
 from tests.builders.driver import Driver, moment, ns, played
 from trainprobe.derive.steps.interval import Interval
-from trainprobe.model.event import RunEnded, RunStarted
+from trainprobe.model.event import RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report, Run
 from trainprobe.model.sample import SharedSample
 from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
-from trainprobe.pipeline.pipeline import ENDED_AT_ONCE, TELLING_NS
+from trainprobe.pipeline.pipeline import ENDED_AT_ONCE, ENDED_RANKS, TELLING_NS
 
 
 def a_run(pipeline: Pipeline, at: int, pid: int = 1000, user: str = "user", name: str = "") -> Driver:
@@ -160,3 +161,20 @@ def test_runs_that_end_all_the_time_are_bounded_and_take_no_other_users_place() 
         pipeline.runs.pop("loop-next")
     assert ENDED_AT_ONCE - ENDED <= ended(pipeline, at, "loop") <= ENDED_AT_ONCE - ENDED + 1
     assert ended(pipeline, at, "colleague") == ENDED - 1
+
+
+def test_runs_of_many_ranks_leave_no_more_of_them_than_few_have() -> None:
+    """Each rank's report is some 20 kB, and those of the exporter as much again: 8 runs of 8 ranks, or one of more."""
+    pipeline, at = Pipeline(), 10 * NS
+    ranks = random.randrange(20, 60)
+    for number in range(12):
+        for user, several in (("crowd", ranks), ("colleague", 1)):
+            name, pids = f"{user}-{number}", range(1000 * (number + 1), 1000 * (number + 1) + several)
+            seen = (RankSeen(name, at, pid, None, at, rank=rank) for rank, pid in enumerate(pids))
+            pipeline.step(Frame(moment(at), (RunStarted(name, at, 1, ("python",), user, "/"), *seen)))
+            pipeline.step(Frame(moment(at + NS), (RunEnded(name, at),)))
+            at += SETTLED_NS
+        runs = [run for run in pipeline.report(moment(at)).runs if run.ended is not None]
+        assert sum(len(run.ranks) for run in runs if run.user == "crowd") <= ENDED_RANKS + ranks
+        assert len([run for run in runs if run.user == "crowd"]) >= 1
+        assert len([run for run in runs if run.user == "colleague"]) == min(number + 1, ENDED - 2)
