@@ -151,7 +151,7 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     if now_ns - run.stack_ns < STACK_EVERY:
         return []
     worker = _waited_worker(rank) if not unknown and of_workers < max(WORKERS_OFTEN, samples) else None
-    doublings = max(0, samples + of_workers - OFTEN + 2) // 2
+    doublings = max(0, samples + max(0, of_workers - WORKERS_OFTEN) - OFTEN + 2) // 2
     pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 << min(doublings, 8), SELDOM)
     if worker is not None and of_workers < WORKERS_OFTEN:
         pause = UNMARKED_NS if of_workers else STACK_EVERY

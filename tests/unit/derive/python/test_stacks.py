@@ -221,7 +221,7 @@ def test_when_there_are_some_stacks_of_ordinary_steps_the_next_ones_have_time() 
     pipeline = played(driver)
     (run,) = pipeline.runs.values()
     (rank,) = run.ranks
-    rank.ordinary.lines.samples = 12
+    rank.ordinary.lines.samples = 6
     asked: list[int] = []
     for _ in range(300):
         driver.train(20)
