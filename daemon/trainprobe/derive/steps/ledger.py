@@ -35,7 +35,7 @@ _ELSEWHERE: Mapping[Leaf, State] = {
     Leaf.LOCK: State.LOCK,
     Leaf.SLEEP: State.SLEEP,
 }
-_QUEUE = (Leaf.PIPE_READ, Leaf.POLL)
+QUEUE = (Leaf.PIPE_READ, Leaf.POLL)
 """Where a training waits for its workers' batches."""
 STATE_OF_CLASS: Mapping[FileClass, State] = {
     FileClass.CHECKPOINT: State.CHECKPOINT,
@@ -67,10 +67,10 @@ def state_of(region: Region, leaf: Leaf, context: WaitContext) -> State:
     if always is not None:
         return always
     if region == Region.FETCH:  # another loader of the step may have workers
-        return State.DATA_INLINE if context.inline and not (context.workers and leaf in _QUEUE) else State.DATA_WAIT
+        return State.DATA_INLINE if context.inline and not (context.workers and leaf in QUEUE) else State.DATA_WAIT
     if context.ranks and (leaf == Leaf.LOCK or (leaf in (Leaf.SOCKET, Leaf.POLL) and region == Region.BACKWARD)):
         return State.COLLECTIVE  # DDP waits on a condition, in the callbacks that come when the backward has ended
-    if leaf in _QUEUE:
+    if leaf in QUEUE:
         return State.DATA_WAIT if context.workers and not context.fetched else State.OTHER
     if leaf == Leaf.SOCKET:
         return State.COLLECTIVE if context.ranks else State.NETWORK

@@ -43,9 +43,9 @@ def end(rank: RankState, at_ns: int) -> None:
         left_ns = _judge(rank, before, row)
         if left_ns == row.at_ns:
             left, known = _states(rank), left_ns
-        _close(rank)
+        _close(rank, row.at_ns, at_ns)
     else:
-        items, left_ns = _close(rank), None
+        items, left_ns = _close(rank, known, at_ns), None
         if before is not None and rank.progress.judged:
             left_ns = _enter(rank, rank.stalls.open, before, at_ns)
             if left_ns is None or not (rank.left_ns() or rank.lives.signalled):
@@ -73,22 +73,22 @@ def _states(rank: RankState) -> dict[State, float]:
     return dict(rank.ledger.states)
 
 
-def _close(rank: RankState) -> Mapping[Item, int]:
-    """Take what the kernel or a sample counted last into the ledger."""
+def _close(rank: RankState, since_ns: int, at_ns: int) -> Mapping[Item, int]:
+    """Take what the kernel or a sample counted last, since the last interval's end, into the ledger."""
     ledger, sample = rank.ledger, rank.open.sample
     latest = ledger.latest
     cells = sample.cells if sample is not None and rank.lives.exit_row is None else ()
     if latest is not None and sum(latest.cells) > sum(cells):
         cells = latest.cells
     uses = ledger.take_files(latest) if latest is not None and ledger.rows else ()
-    ended = _workers_ended(rank)
-    return rank.close_interval(cells, ledger.pool, uses, waited_for_ends=ended).items() if cells else {}
+    ended_ns = _ended_ns(rank, since_ns, at_ns)
+    return rank.close_interval(cells, ledger.pool, uses, ended_ns=ended_ns).items() if cells else {}
 
 
-def _workers_ended(rank: RankState) -> bool:
-    """Whether workers did since the last step."""
-    boundary = rank.progress.boundary
-    return boundary is not None and any(at >= boundary.at_ns for at in rank.lives.workers.ends)
+def _ended_ns(rank: RankState, since_ns: int, at_ns: int) -> int:
+    """From the begin of an interval after the last step until the last worker that ended in it; 0: none did."""
+    ends = (at for at in rank.lives.workers.ends if since_ns <= at <= at_ns)
+    return max(ends, default=since_ns) - since_ns if rank.progress.boundary is not None else 0
 
 
 def _last_row(rank: RankState, before: MarkRow | None, at_ns: int) -> MarkRow | None:
@@ -105,8 +105,8 @@ def _last_row(rank: RankState, before: MarkRow | None, at_ns: int) -> MarkRow | 
 def _judge(rank: RankState, before: MarkRow, row: MarkRow) -> int:
     """Judge what the driver did since its last step as a late step. When the shutdown began. What it computed before it
     failed is left out: it unwound its stack and printed a traceback."""
-    files, ended = rank.ledger.take_files(row), _workers_ended(rank)
-    made_of = rank.close_interval(row.cells, row.pool, files, waited_for_ends=ended)
+    files, ended_ns = rank.ledger.take_files(row), _ended_ns(rank, before.at_ns, row.at_ns)
+    made_of = rank.close_interval(row.cells, row.pool, files, ended_ns=ended_ns)
     ns = row.at_ns - before.at_ns
     if ns <= stall_limit_ns(rank.policy, rank.progress.baseline.ns):
         return _evaluated_ns(rank, made_of.items(), before, row.at_ns)

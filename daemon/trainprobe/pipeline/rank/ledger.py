@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from functools import reduce
 
 from trainprobe.derive.steps.interval import Interval
-from trainprobe.derive.steps.ledger import by_state
+from trainprobe.derive.steps.ledger import QUEUE, by_state
 from trainprobe.model.cause import State
 from trainprobe.model.cells import CELLS, COMPUTING, LEAVES, Region, RowKind, cell
 from trainprobe.model.dataclass import dataclass
@@ -59,6 +59,14 @@ class LedgerSums:
         pending, self._pending = self._pending, None
         for state, ns in by_state(pending.items() if pending is not None else {}).items():
             self.states[state] = self.states.get(state, 0.0) + ns
+
+    def count_as_data_wait(self, interval: Interval, most_ns: int) -> None:
+        """So much at most of the interval that was closed last, which waited for a queue of nobody knows whom."""
+        self.settle()
+        waits = (ns for (state, _, leaf), ns in interval.items().items() if state is State.OTHER and leaf in QUEUE)
+        if ns := min(most_ns, sum(waits)):
+            self.states[State.OTHER] -= ns
+            self.states[State.DATA_WAIT] = self.states.get(State.DATA_WAIT, 0.0) + ns
 
     def take_files(self, row: MarkRow) -> Sequence[StepFile]:
         """The files written up to a boundary, each once; the rows up to it are done with."""

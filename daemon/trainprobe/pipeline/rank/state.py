@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.files.saves import Saves
@@ -95,16 +95,15 @@ class RankState:
         return wait_context_of(self.lives.workers.started > 0, ledger.inline, ledger.ranks, ledger.fetched)
 
     def close_interval(
-        self, cells: Sequence[int], pool: Sequence[int], uses: Iterable[StepFile] = (), *, waited_for_ends: bool = False
+        self, cells: Sequence[int], pool: Sequence[int], uses: Iterable[StepFile] = (), *, ended_ns: int = 0
     ) -> Interval:
-        """The time since the last interval's end, which is over. ``waited_for_ends``: workers ended in it, which their
-        loader waits for outside its fetches; the ledger counts that as the rest of what it waits for them."""
+        """The time since the last interval's end, which is over. ``ended_ns``: from its begin until the last worker
+        ended, which their loader waits for outside its fetches; the ledger counts that as what it waits for them."""
         files = self.files.classed(uses, self.tid, self._boundary_ns) if uses else ()
         interval = Interval(self.ledger.cells, cells, self.ledger.pool, pool, files, self.wait_context())
-        counted = interval.copy() if waited_for_ends else interval
-        if waited_for_ends:
-            counted.context = replace(interval.context, fetched=False)
-        self.ledger.close_interval(counted)
+        self.ledger.close_interval(interval)
+        if ended_ns:
+            self.ledger.count_as_data_wait(interval, ended_ns)
         return interval
 
     def live_files(self, since_ns: int | None = None) -> Files:
