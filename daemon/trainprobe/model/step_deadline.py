@@ -26,6 +26,7 @@ class Armed:
     began_ns: int
     limit_ns: int  # from here on it is a stall
     early: bool = False  # bursts like those before are over soon: look as soon as it is late
+    compared: bool = False  # with the same step of other ranks
 
     def after(self, progress: DriverProgress) -> Armed | None:
         """The alarm of a later step that the driver has begun meanwhile; None: it is in the same one.

@@ -155,6 +155,16 @@ def two_ranks() -> tuple[Driver, Driver, Pipeline]:
     return first, second, pipeline
 
 
+def test_steps_are_compared_where_there_are_several_ranks() -> None:
+    """Their rows are not joined, whose waits are told apart by the step."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    alone, (*_, several) = played(driver), two_ranks()
+    assert [one.compared for one in alone.armed()] == [False]
+    assert [one.compared for one in several.armed()] == [True, True]
+
+
 def test_the_rank_that_is_waited_for_is_named_with_its_cause() -> None:
     first, second, pipeline = two_ranks()
     for _ in range(2):

@@ -14,6 +14,7 @@ from tests.unit.runtime.fakes import (
     FakeTargets,
     FakeWants,
 )
+from tests.unit.runtime.sampling.test_joined_rows import rows as rows_of_even_steps
 from trainprobe.collect.source import Failed, Sources
 from trainprobe.model.cells import Level, RowKind, ThreadState
 from trainprobe.model.event import (
@@ -224,6 +225,19 @@ def test_between_far_looks_limits_are_glanced_at(world: World) -> None:
     world.sampler.far = False
     assert pause(world) == CALM_TICKS_NS[0][1] // GLANCES, "what a glance finds to fill is looked at there and then"
     assert pause(world) == TICK_NS
+
+
+@pytest.mark.parametrize(("compared", "rows"), [(False, 7), (True, 30)])
+def test_rows_that_come_with_a_far_look_are_joined_unless_other_ranks_are_compared(
+    world: World, compared: bool, rows: int
+) -> None:
+    """Who of several came last is known step by step."""
+    calm(world, CALM_TICKS_NS[0][0])
+    alarm(world)
+    world.core.alarms = [replace(one, compared=compared) for one in world.core.alarms]
+    world.look()
+    world.kernel.ring = rows_of_even_steps(30, at_ns=world.clock.ns)
+    assert len(world.turn(CALM_TICKS_NS[0][1]).events) == rows
 
 
 def test_while_somebody_follows_the_reports_they_come_as_soon_as_ever(world: World) -> None:

@@ -149,7 +149,7 @@ class RankState:
         if limit is None or row is None:
             return None
         early = self.open.early.wanted(self.stalls, row.at_ns)
-        return Armed(self.tid, row.steps, row.backwards, row.at_ns, limit, early)
+        return Armed(self.tid, row.steps, row.backwards, row.at_ns, limit, early, self.ledger.ranks)
 
     def end_startup(self, at_ns: int) -> None:
         """It is known what is ordinary, or will not be: what came before is the first phase, but where it compiled."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from trainprobe.model.event import Event, MarkRow
@@ -12,9 +12,10 @@ STEPS, SPAN_NS = 128, 5 * NS
 """Of one row, at most."""
 
 
-def joined(events: Sequence[Event]) -> list[Event]:
-    """The same with neighbouring rows of a thread as one, where the kernel told several steps in time in each and every
-    step is made of as many fetches and backwards. What else happened stays between the rows where it came."""
+def joined(events: Sequence[Event], tids: Collection[int]) -> list[Event]:
+    """The same with neighbouring rows of one of these threads as one, where the kernel told several steps in time in
+    each and every step is made of as many fetches and backwards. What else happened stays between the rows where it
+    came."""
     out: list[Event | None] = []
     last: dict[int, int] = {}  # by thread: the place of its row, to which more may be added,
     before: dict[int, MarkRow] = {}  # and the row before that
@@ -22,6 +23,9 @@ def joined(events: Sequence[Event]) -> list[Event]:
         if not isinstance(event, MarkRow):
             last.clear()
             before.clear()
+            out.append(event)
+            continue
+        if event.tid not in tids:
             out.append(event)
             continue
         place = last.get(event.tid)

@@ -14,6 +14,7 @@ from trainprobe.model.moment import NS
 from trainprobe.runtime.sampling.joined_rows import SPAN_NS, STEPS, joined
 
 DEATH = ProcessEvent(ProcessEventKind.EXIT, 0, 99, 1, "")
+BOTH = (7, 8)
 
 
 def rows(count: int, *, tid: int = 7, steps: int = 20, ns: int = 50_000_000, at_ns: int = NS) -> list[Event]:
@@ -38,7 +39,7 @@ def told(events: list[Event]) -> list[MarkRow]:
 def test_rows_of_five_seconds_become_one_but_the_first() -> None:
     """Of the first nobody knows how many fetches it has."""
     before = rows(11)
-    after = told(joined(before))
+    after = told(joined(before, BOTH))
     assert [len(row.lengths) for row in after] == [20, 100, 100]
     assert [row.at_ns for row in after] == [before[at].at_ns for at in (0, 5, 10)]
     assert [row.cells for row in after] == [told(before)[at].cells for at in (0, 5, 10)]
@@ -46,9 +47,9 @@ def test_rows_of_five_seconds_become_one_but_the_first() -> None:
 
 
 def test_no_row_is_longer_than_may_be() -> None:
-    quick = told(joined(rows(60, steps=31, ns=1_000_000)))
+    quick = told(joined(rows(60, steps=31, ns=1_000_000), BOTH))
     assert max(len(row.lengths) for row in quick) == STEPS // 31 * 31
-    slow = told(joined(rows(40, steps=1, ns=900_000_000)))
+    slow = told(joined(rows(40, steps=1, ns=900_000_000), BOTH))
     assert max(sum(row.lengths) for row in slow) == SPAN_NS // 900_000_000 * 900_000_000
     assert sum(len(row.lengths) for row in quick) == 60 * 31
 
@@ -71,13 +72,13 @@ def test_no_row_is_longer_than_may_be() -> None:
 def test_what_is_not_alike_stays_by_itself(change) -> None:  # type: ignore[no-untyped-def]
     events = rows(6)
     events[3] = odd = change(events[3])
-    assert odd in joined(events)
+    assert odd in joined(events, BOTH)
 
 
 def test_what_else_happens_stays_where_it_was() -> None:
     some = rows(9)
     place = random.randrange(2, 8)
-    after = joined([*some[:place], DEATH, *some[place:]])
+    after = joined([*some[:place], DEATH, *some[place:]], BOTH)
     where = after.index(DEATH)
     assert max(told(after[:where]), key=lambda row: row.at_ns).at_ns == some[place - 1].at_ns
     assert min(told(after[where:]), key=lambda row: row.at_ns).at_ns == some[place].at_ns
@@ -85,7 +86,15 @@ def test_what_else_happens_stays_where_it_was() -> None:
 
 def test_rows_of_several_threads_stay_in_time_order() -> None:
     both = sorted([*rows(9), *rows(7, tid=8, steps=8, ns=170_000_000)], key=lambda row: row.at_ns)
-    after = told(joined(both))
+    after = told(joined(both, BOTH))
     assert [row.at_ns for row in after] == sorted(row.at_ns for row in after)
     for tid, steps in ((7, 180), (8, 56)):
         assert sum(len(row.lengths) for row in after if row.tid == tid) == steps
+
+
+def test_rows_of_a_thread_whose_steps_are_compared_with_others_stay() -> None:
+    both = sorted([*rows(9), *rows(7, tid=8, steps=8, ns=170_000_000)], key=lambda row: row.at_ns)
+    after = told(joined(both, [7]))
+    assert [row for row in after if row.tid == 8] == [row for row in both if isinstance(row, MarkRow) and row.tid == 8]
+    assert len([row for row in after if row.tid == 7]) == 3
+    assert [row.at_ns for row in after] == sorted(row.at_ns for row in after)
