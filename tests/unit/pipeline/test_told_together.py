@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -140,3 +141,24 @@ def test_ordinary_steps_are_rows_of_their_own_length() -> None:
     assert len(steps.rows) == 29
     assert all(row.count == 1 and row.seconds == pytest.approx(ns(0.05) / NS) for row in steps.rows)
     assert all(sum(row.states.values()) == pytest.approx(row.seconds) for row in steps.rows)
+
+
+@pytest.mark.parametrize("steps", [1, 32, 128], ids=["each", "by the second", "by five seconds"])
+def test_rows_that_nobody_takes_stay_few(steps: int) -> None:
+    """Of a long ``trainprobe run``: however many steps a row of the kernel's tells of, they are kept alike."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.train(40)
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    most = 0
+    for _ in range(20_000 // steps):
+        driver.events.clear()
+        driver.train(steps)
+        *_, row = (one for one in driver.events if isinstance(one, MarkRow))
+        pipeline.step(Frame(moment(driver.now), (replace(row, lengths=(ns(0.05),) * steps),)))
+        ((rank,),) = (run.ranks.live for run in pipeline.runs.values())
+        most = max(most, len(rank.progress.buffer.rows))
+    (kept,) = pipeline.take_steps(moment(driver.now))
+    assert most < 5000
+    assert sum(row.count for row in kept.rows) == rank.progress.clock.count - 1
+    assert all(one.end == pytest.approx(other.start) for one, other in pairwise(kept.rows))

@@ -11,8 +11,8 @@ from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS, Moment
 from trainprobe.model.steprow import StepRow, joined
 
-WAITING = 64
-"""Steps that wait to become rows: a interval holds on to the whole ledger of two marks."""
+WAITING, STEPS = 64, 2048
+"""Intervals that wait to become rows, each of which holds on to the whole ledger of two marks; and steps in them."""
 _NAMES = {state: state.value for state in State}
 LIMIT = 1024
 """Rows that wait. Where nobody takes them (``trainprobe run``), neighbours share one, and again when that is full."""
@@ -24,11 +24,13 @@ class StepBuffer:
 
     rows: list[StepRow] = field(default_factory=list)
     waiting: list[tuple[int, Sequence[int], Interval]] = field(default_factory=list)  # start, ns of each, made of
+    _steps: int = 0  # that wait
 
     def add(self, start_ns: int, lengths: Sequence[int], interval: Interval) -> None:
         """One more step, or several that are alike: each has its part of what they were made of."""
         self.waiting.append((start_ns, lengths, interval))
-        if len(self.waiting) >= WAITING:
+        self._steps += len(lengths)
+        if len(self.waiting) >= WAITING or self._steps >= STEPS:
             self.settle()
 
     def drain_rows(self, at: Moment) -> list[StepRow]:
@@ -51,3 +53,4 @@ class StepBuffer:
                 self.rows.append(StepRow(start_ns / NS, ns / NS, 1, ns / NS, ns / NS, states))
                 start_ns += ns
         self.waiting.clear()
+        self._steps = 0
