@@ -138,7 +138,7 @@ def test_what_waits_for_a_lock_is_given_up_in_time(place: Path) -> None:
                 proc.mountinfo(child),
                 proc.read(child, "limits", 100),
             ],
-            lambda proc: [proc.cgroups_and_fds((), [child])[1], proc.threads(child), proc.children(child)],
+            lambda proc: [proc.limited((), (), [child])[2], proc.threads(child), proc.children(child)],
         )
         for read in others:
             began = time.monotonic()

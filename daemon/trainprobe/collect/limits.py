@@ -16,8 +16,8 @@ from trainprobe.model.sample import LimitSample
 
 EXITING = 0x4  # PF_EXITING
 CONSTANT_NS = 120 * NS
-"""A process's own limit and a run's container are asked again after this; the limit also when more are open than ever
-under it, for a training may set its own after we have read it."""
+"""A process's own limit is asked again after this, and when more are open than ever under it: a training may set its
+own after we have read it."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
 IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings
 
@@ -30,7 +30,7 @@ class LimitReader:
         self._cgroups = cgroups
         self._shared = shared
         self._fd_limits: dict[tuple[int, int], tuple[int | None, int]] = {}  # and how many were open when it was asked
-        self._containers: dict[int, str] = {}
+        self._containers: dict[str, str] = {}  # by cgroups
         self._places: dict[int, tuple[int, str]] = {}  # by pid: its start, and its cgroups while it lived
         self._until_ns = 0
         self._close: set[int] = set()  # pids that held many descriptors when they were counted
@@ -50,7 +50,8 @@ class LimitReader:
         chosen = first_of_each_run(watched)
         counted = self._in_turn(watched, asked)
         known = placed and all(pid in self._places for pid in chosen.values())
-        seen, counts = self._proc.cgroups_and_fds(() if known else chosen.values(), [one.pid for one in counted])
+        unplaced, pids = () if known else chosen.values(), [one.pid for one in counted]
+        seen, mounts, counts = self._proc.limited(unplaced, chosen.values(), pids)
         if not known:
             self._places = {pid: at for pid in chosen.values() if (at := self._place(pid, *seen[pid])) is not None}
         found: list[LimitSample] = []
@@ -64,7 +65,7 @@ class LimitReader:
                 memory, count = self._cgroups.memory, self._cgroups.processes
                 alike[cgroups] = [*memory(run, pid, cgroups, levels), *count(run, pid, cgroups, levels)]
             found += [replace(one, run=run) for one in alike[cgroups]]
-            shm = self._shared.limit(run, pid, self._container(pid, cgroups), now_ns)
+            shm = self._shared.limit(run, pid, self._container(cgroups), now_ns, mounts[pid])
             found += [shm] if shm is not None else []
         return found + self._descriptors(counted, counts, asked)
 
@@ -124,10 +125,10 @@ class LimitReader:
             limit = parse_fd_limit(limits.get(process.pid))
             self._fd_limits[process.pid, process.ticks] = limit, counts[process.pid]
 
-    def _container(self, pid: int, cgroups: str) -> str:
-        if pid not in self._containers:
-            self._containers[pid] = place(parse_cgroups(cgroups)).container or ""
-        return self._containers[pid]
+    def _container(self, cgroups: str) -> str:
+        if cgroups not in self._containers:
+            self._containers[cgroups] = place(parse_cgroups(cgroups)).container or ""
+        return self._containers[cgroups]
 
 
 def first_of_each_run(watched: Sequence[Watched]) -> dict[str, int]:

@@ -28,6 +28,9 @@ LEAKS = 64
 ROUND_SECONDS, MAPS_SECONDS = 0.3, 0.25
 """For all of them at a time, and of it for the maps of one's processes; each user can make both slow. What is left out
 comes first the next time."""
+Mounts = tuple[bytes | None, bytes | None]
+"""Which mounts a process sees: its namespace of them, and where its root is. None: that is not known."""
+UNKNOWN: Mounts = (None, None)
 _Key = tuple[int, int]  # (pid, ticks)
 _MAPPED = re.compile(rb"/(torch_[0-9]{1,10}_[0-9A-Za-z_]+)\n")
 _INNERMOST = re.compile(rb"^NSpid:.*?([0-9]+)$", re.MULTILINE)
@@ -40,6 +43,7 @@ _INSIDE = f"root{_PLACE}"
 class _Mount:
     device: int  # st_dev
     until_ns: int
+    seen_by: Mounts
 
 
 class SharedMemoryReader:
@@ -54,9 +58,10 @@ class SharedMemoryReader:
         self.waiting = False
         """Whether something was left out in the latest round."""
 
-    def limit(self, run: str, pid: int, container: str, now_ns: int) -> LimitSample | None:
-        """How full it is; None: the process has none, or its size is not limited."""
-        found = self._space(pid, now_ns)
+    def limit(self, run: str, pid: int, container: str, now_ns: int, mounts: Mounts = UNKNOWN) -> LimitSample | None:
+        """How full it is; None: the process has none, or its size is not limited. ``mounts``: those that it sees now,
+        for a process enters a container, and another one comes by its number."""
+        found = self._space(pid, now_ns, mounts)
         if found is None:
             return None
         device, unit, blocks, free = found
@@ -107,18 +112,20 @@ class SharedMemoryReader:
         kept = set(alive)
         self._mounts = {pid: mount for pid, mount in self._mounts.items() if pid in kept}
 
-    def _space(self, pid: int, now_ns: int) -> tuple[int, int, int, int] | None:
+    def _space(self, pid: int, now_ns: int = 0, mounts: Mounts = UNKNOWN) -> tuple[int, int, int, int] | None:
         """Device, unit, and how many of these there are and are free; None: the process has none."""
         mount = self._mounts.get(pid)
-        if mount is not None and now_ns < mount.until_ns and (ours := _own()) is not None and ours[0] == mount.device:
+        if mount is not None and (now_ns >= mount.until_ns or mounts not in (mount.seen_by, UNKNOWN)):
+            mount = None
+        if mount is not None and all(mounts) and (ours := _own()) is not None and ours[0] == mount.device:
             return ours
         answer = self._proc.ask(pid, "tmpfs", _INSIDE)
         if answer is None:
             return None
         device, unit, blocks, free = (int(word) for word in answer.split())
-        if mount is None or now_ns >= mount.until_ns or mount.device != device:
+        if mount is None or mount.device != device:
             known = shared_memory_device(self._proc.mountinfo(pid) or "")
-            mount = self._mounts[pid] = None if known is None else _Mount(known, now_ns + MOUNT_NS)
+            mount = self._mounts[pid] = None if known is None else _Mount(known, now_ns + MOUNT_NS, mounts)
         return (device, unit, blocks, free) if mount is not None and mount.device == device else None
 
     def _leaks(self, pid: int, mapped: Mapping[_Key, bool], now: float) -> list[Leak]:
@@ -152,7 +159,7 @@ class SharedMemoryReader:
 
     def _torch_files(self, pid: int, now: float) -> dict[str, tuple[int, int]]:
         """Size and user of each."""
-        space = self._space(pid, 0)
+        space = self._space(pid)
         listed = self._proc.ask(pid, "files", _INSIDE, FILES_LIMIT, space[0]) if space else None
         found: dict[str, tuple[int, int]] = {}
         for row in (listed or b"").decode("utf-8", "surrogateescape").split("\0"):

@@ -282,7 +282,7 @@ def test_a_reading_wakes_the_helper_once(requests: list[int]) -> None:
     watched = [Watched(os.getpid(), stat.ticks, 0, "driver", "run")]
     limits = LimitReader(proc, Cgroups(proc), SharedMemoryReader(proc))
     first = limits.read(watched, NS)
-    for placed, reads in ((True, 1), (False, 3)):
+    for placed, reads in ((True, 3), (False, 5)):
         requests.clear()
         later = limits.read(watched, 2 * NS, placed=placed)
         assert requests == [reads], "the room of /dev/shm, which is ours, too, needs no helper"
@@ -292,14 +292,55 @@ def test_a_reading_wakes_the_helper_once(requests: list[int]) -> None:
 def test_the_room_of_another_shm_is_asked_for_each_time(requests: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a container, which is not the one that we have."""
     shared, pid = SharedMemoryReader(Proc()), os.getpid()
-    first = shared.limit("r", pid, "", NS)
+    mounts = b"mnt:[4026531841]", b"/"
+    first = shared.limit("r", pid, "", NS, mounts)
     assert first
     own = os.statvfs("/dev/shm")
     monkeypatch.setattr(shared_memory, "_own", lambda: (7, own.f_frsize, 1, 1))
     requests.clear()
-    again = shared.limit("r", pid, "", 2 * NS)
+    again = shared.limit("r", pid, "", 2 * NS, mounts)
     assert again
     assert (again.place, again.limit, requests) == (first.place, first.limit, [1])
+
+
+def test_a_process_that_enters_a_container_has_another_shm(fake: FakeProc) -> None:
+    """As ``apptainer exec`` does before it becomes the training; and another process may come by the number of one."""
+    ours, theirs = os.stat("/dev/shm").st_dev, fake.root.stat().st_dev
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 1)
+    place = fake.root / "100"
+
+    def enter(namespace: int, device: int) -> None:
+        (place / "ns").mkdir(exist_ok=True)
+        (place / "ns/mnt").unlink(missing_ok=True)
+        (place / "ns/mnt").symlink_to(f"mnt:[{namespace}]")
+        name = f"{os.major(device)}:{os.minor(device)}"
+        (place / "mountinfo").write_text(f"36 25 {name} / /dev/shm rw - tmpfs tmpfs rw\n")
+
+    def told(at: int) -> list[str]:
+        return [one.place for one in limits.read(watched, at * NS, placed=True) if one.kind == "shm"]
+
+    enter(4026531841, ours)
+    (place / "root").symlink_to("/")
+    assert [told(at) for at in (1, 2, 3)] == [[f"{os.major(ours)}:{os.minor(ours)}"]] * 3
+    (place / "root").unlink()
+    (place / "root/dev/shm").mkdir(parents=True)
+    enter(4026532222, theirs)
+    assert [told(at) for at in (4, 5)] == [[f"{os.major(theirs)}:{os.minor(theirs)}"]] * 2
+
+
+def test_what_a_process_is_in_is_that_of_its_cgroup_now(fake: FakeProc) -> None:
+    """Its launcher moves it into its container; and another process may come by the number of one."""
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 1)
+    (fake.root / "100/root").symlink_to("/")
+    device = os.stat("/dev/shm").st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    (fake.root / "100/mountinfo").write_text(f"36 25 {name} / /dev/shm rw - tmpfs tmpfs rw\n")
+    found = []
+    for number, cgroup in enumerate(("0::/user.slice\n", f"0::/system.slice/docker-{'ab' * 32}.scope\n")):
+        (fake.root / "100/cgroup").write_text(cgroup)
+        found += [one.scope for one in limits.read(watched, number * NS) if one.kind == "shm"]
+    assert found[0] == "host"
+    assert found[1].startswith("ab")
 
 
 def a_crowd(fake: FakeProc, count: int) -> list[Watched]:

@@ -40,7 +40,7 @@ def test_a_real_process(child: subprocess.Popen[bytes]) -> None:
     assert rollup.pss_bytes <= stat.rss_bytes * 2
     assert proc.command(child.pid) == (sys.executable, "-c", "print('up', flush=True); input()")
     assert proc.link(child.pid, "cwd") == os.getcwd()
-    assert proc.cgroups_and_fds((), [child.pid])[1] == {child.pid: 3}
+    assert proc.limited((), (), [child.pid])[2] == {child.pid: 3}
     details = proc.details_of([child.pid])[child.pid]
     assert details[:2] == (proc.status(child.pid), 3)
     assert details[2] is not None
@@ -112,9 +112,9 @@ def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
     assert proc.library(pid) is None
     assert proc.cgroup(pid) is None
     assert proc.link(pid, "cwd") == ""
-    assert proc.cgroups_and_fds((), [pid])[1] == {}
+    assert proc.limited((), (), [pid])[2] == {}
     assert proc.details_of([pid]) == {pid: (None, None, None)}
-    assert proc.cgroups_and_fds([pid], [pid]) == ({pid: (None, None)}, {})
+    assert proc.limited([pid], [pid], [pid]) == ({pid: (None, None)}, {pid: (None, None)}, {})
     assert proc.rollup(pid) is None
     assert proc.threads(pid) == []
     assert list(proc.descendants(pid)) == []
@@ -130,7 +130,7 @@ def test_a_process_may_vanish_between_any_two_reads() -> None:
             alive = child.poll() is None
             for read in (
                 proc.stat, proc.status, proc.command, proc.environ, proc.library, proc.maps, proc.cgroup,
-                lambda pid: proc.link(pid, "cwd"), proc.mountinfo, lambda pid: proc.cgroups_and_fds((), [pid])[1],
+                lambda pid: proc.link(pid, "cwd"), proc.mountinfo, lambda pid: proc.limited((), (), [pid])[2],
                 lambda pid: any(proc.details_of([pid])[pid]),
                 proc.rollup, proc.threads, proc.children,
             ):  # fmt: skip
