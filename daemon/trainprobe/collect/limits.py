@@ -15,9 +15,9 @@ from trainprobe.model.moment import NS
 from trainprobe.model.sample import LimitSample
 
 EXITING = 0x4  # PF_EXITING
-CONSTANT_NS = 120 * NS
-"""A process's own limit is asked again after this, and when more are open than ever under it: a training may set its
-own after we have read it."""
+CONSTANT_NS, RAISED_NS = 120 * NS, 12 * NS
+"""A process's own limit is asked again after this, after the latter where many are open (somebody may raise it), and
+when more are open than ever under it: a training may set its own after we have read it."""
 CLOSE = 0.1  # of the limit of descriptors: who holds so many is counted each time
 IN_TURN, ROUNDS = 64, 8  # of the others so many, or more where not all would have their turn in so many readings
 
@@ -29,7 +29,7 @@ class LimitReader:
         self._proc = proc
         self._cgroups = cgroups
         self._shared = shared
-        self._fd_limits: dict[tuple[int, int], tuple[int | None, int]] = {}  # and how many were open when it was asked
+        self._fd_limits: dict[tuple[int, int], tuple[int | None, int, int]] = {}  # how many were open then; when
         self._containers: dict[str, str] = {}  # by cgroups
         self._places: dict[int, tuple[int, str]] = {}  # by pid: its start, and its cgroups while it lived
         self._until_ns = 0
@@ -67,7 +67,7 @@ class LimitReader:
             found += [replace(one, run=run) for one in alike[cgroups]]
             shm = self._shared.limit(run, pid, self._container(cgroups), now_ns, mounts[pid])
             found += [shm] if shm is not None else []
-        return found + self._descriptors(counted, counts, asked)
+        return found + self._descriptors([one for one in counted if one.pid in counts], counts, asked, now_ns)
 
     def cgroups(self, pid: int) -> str | None:
         """/proc/PID/cgroup as it was at the last reading, of a process that was asked for then."""
@@ -85,14 +85,12 @@ class LimitReader:
         ]
 
     def _descriptors(
-        self, chosen: Sequence[Watched], counts: Mapping[int, int], asked: Collection[int]
+        self, counted: Sequence[Watched], counts: Mapping[int, int], asked: Collection[int], now_ns: int
     ) -> list[LimitSample]:
         found, close = [], set()
-        self._ask_fd_limits([process for process in chosen if process.pid in counts], counts, asked)
-        for process in chosen:
-            if (used := counts.get(process.pid)) is None:
-                continue
-            limit, _ = self._fd_limits[process.pid, process.ticks]
+        self._ask_fd_limits(counted, counts, asked, now_ns)
+        for process in counted:
+            used, (limit, *_) = counts[process.pid], self._fd_limits.get((process.pid, process.ticks), (None,))
             if limit is not None:
                 found.append(LimitSample(process.run, "fds", used, limit, pid=process.pid))
                 if used >= CLOSE * limit:
@@ -113,17 +111,19 @@ class LimitReader:
         before = self._places.get(pid)
         return before if before is not None and before[0] == stat.ticks else None
 
-    def _ask_fd_limits(self, counted: Sequence[Watched], counts: Mapping[int, int], asked: Collection[int]) -> None:
-        """Limits that are not known, or may have changed."""
-        wanted = []
+    def _ask_fd_limits(
+        self, counted: Sequence[Watched], counts: Mapping[int, int], asked: Collection[int], now_ns: int
+    ) -> None:
+        """Limits that are not known, or may have changed. What cannot be read now is asked the next time."""
+        wanted = {}
         for process in counted:
             known = self._fd_limits.get((process.pid, process.ticks))
-            if known is None or process.pid in asked or counts[process.pid] > known[1]:
-                wanted.append(process)
-        limits = self._proc.each([process.pid for process in wanted], "read", "limits", SMALL) if wanted else {}
-        for process in wanted:
-            limit = parse_fd_limit(limits.get(process.pid))
-            self._fd_limits[process.pid, process.ticks] = limit, counts[process.pid]
+            more = known is None or counts[process.pid] > known[1]
+            old = known is not None and process.pid in self._close and now_ns - known[2] >= RAISED_NS
+            if more or old or process.pid in asked:
+                wanted[process.pid] = process
+        for pid, data in self._proc.each(wanted, "read", "limits", SMALL).items() if wanted else ():
+            self._fd_limits[pid, wanted[pid].ticks] = parse_fd_limit(data), counts[pid], now_ns
 
     def _container(self, cgroups: str) -> str:
         if cgroups not in self._containers:

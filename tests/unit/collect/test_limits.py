@@ -407,6 +407,31 @@ def test_a_limit_that_a_training_sets_itself_holds_as_soon_as_it_opens_more(fake
     assert told(121) == [(1, 500)], "and in any case now and then"
 
 
+def test_a_limit_that_somebody_raises_holds_soon_where_many_are_open(fake: FakeProc) -> None:
+    """As the runbooks advise (``prlimit --pid``); nothing need be opened for that."""
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 1)
+    for number in range(900):
+        (fake.root / f"100/fd/{number}").touch()
+
+    def told(at: int) -> list[tuple[int, int]]:
+        return [(one.used, one.limit) for one in limits.read(watched, at * NS) if one.kind == "fds"]
+
+    assert told(0) == [(900, 1024)]
+    (fake.root / "100/limits").write_text("Max open files            65536   65536   files\n")
+    assert told(1) == [(900, 1024)]
+    assert told(13) == [(900, 65536)]
+
+
+def test_a_limit_that_could_not_be_read_is_asked_the_next_time(fake: FakeProc) -> None:
+    """A busy host's helper was late."""
+    limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 1)
+    path = fake.root / "100/limits"
+    path.rename(fake.root / "aside")
+    assert counted(limits.read(watched, 0)) == []
+    (fake.root / "aside").rename(path)
+    assert counted(limits.read(watched, NS)) == [100]
+
+
 def test_orphans_are_told_after_a_grace(fake: FakeProc) -> None:
     fake.add(1, comm="systemd", ppid=0)
     fake.add(10, comm="python")
