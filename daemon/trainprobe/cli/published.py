@@ -43,11 +43,11 @@ def read(directory: Path) -> Report:
 
 
 def fresh(directory: Path) -> Report:
-    """The same, once more where it is old: to open a report makes the daemon look and tell anew, which takes it a
-    moment. Raises Refusal."""
+    """The same, once more where it is old: to open a report of runs makes the daemon look and tell anew, which takes it
+    a moment. Raises Refusal."""
     report = read(directory)
     until = time.monotonic() + ANEW_SECONDS
-    while OLD_SECONDS < report.age(clock.now()) <= REPORT_STALE_SECONDS and time.monotonic() < until:
+    while report.runs and OLD_SECONDS < report.age(clock.now()) <= REPORT_STALE_SECONDS and time.monotonic() < until:
         time.sleep(AGAIN_SECONDS)
         report = read(directory)
     return report

@@ -394,6 +394,13 @@ def test_for_no_other_is_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert published.fresh(tmp_path).runs
 
 
+def test_for_that_of_a_host_where_nobody_trains_is_not_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written each ten seconds, whoever reads it."""
+    publish(tmp_path, as_of(dataclasses.replace(reports.healthy(), runs=[]), 8.0))
+    monkeypatch.setattr(published.time, "sleep", lambda _: pytest.fail("it waited"))
+    assert published.fresh(tmp_path).runs == []
+
+
 def test_a_daemon_that_makes_none_is_not_waited_for_without_end(tmp_path: Path) -> None:
     publish(tmp_path, as_of(reports.stalled(), 10.0))
     began = time.monotonic()
