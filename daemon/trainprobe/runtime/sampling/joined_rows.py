@@ -44,9 +44,10 @@ def joined(events: Sequence[Event], tids: Collection[int]) -> list[Event]:
 
 def _continues(before: MarkRow, row: MarkRow, later: MarkRow) -> bool:
     steps, more = len(row.lengths), len(later.lengths)
-    if not (steps and more and steps + more <= STEPS and later.at_ns - row.at_ns == sum(later.lengths)):
-        return False
-    if row.files or later.files or later.at_ns - row.at_ns + sum(row.lengths) > SPAN_NS:
+    spans = row.at_ns - before.at_ns, later.at_ns - row.at_ns
+    if not (steps and more and steps + more <= STEPS and spans == (sum(row.lengths), sum(later.lengths))):
+        return False  # a row between them was lost, too
+    if row.files or later.files or sum(spans) > SPAN_NS:
         return False
     alike = (row.kind, row.name, row.opened_ns) == (later.kind, later.name, later.opened_ns)
     counts = (

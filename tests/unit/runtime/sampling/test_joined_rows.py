@@ -75,6 +75,14 @@ def test_what_is_not_alike_stays_by_itself(change) -> None:  # type: ignore[no-u
     assert odd in joined(events, BOTH)
 
 
+@pytest.mark.parametrize("counted", [True, False], ids=["by backwards", "by calls of which nothing else is known"])
+def test_the_row_after_one_that_was_lost_stays_by_itself(counted: bool) -> None:
+    """Its first step seems to be as long as all that is missing."""
+    every = [one if counted else replace(one, fetches=0, backwards=0) for one in told(rows(9))]
+    lost = random.randrange(1, 8)
+    assert every[lost + 1] in joined([*every[:lost], *every[lost + 1 :]], BOTH)
+
+
 def test_what_else_happens_stays_where_it_was() -> None:
     some = rows(9)
     place = random.randrange(2, 8)
