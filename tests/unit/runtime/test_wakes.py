@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
-from tests.builders.driver import Driver, ns
+import pytest
+
+from tests.builders.driver import PID, Driver, ns
 from tests.unit.runtime.fakes import FakeClock, FakeKernel, FakeSampler, FakeStacks, FakeTargets
 from trainprobe.collect.source import Sources
 from trainprobe.model.event import Event, MarkRow
-from trainprobe.model.frame import Frame
-from trainprobe.model.moment import NS
+from trainprobe.model.frame import Frame, FrameSamples
+from trainprobe.model.moment import NS, Moment
+from trainprobe.model.sample import LimitSample
 from trainprobe.model.step_deadline import Armed
 from trainprobe.pipeline import Pipeline
 from trainprobe.runtime.observer import Observer, Outlets, Parts
+from trainprobe.runtime.sampling.limit_readings import PacedLimits
 from trainprobe.runtime.schedule import DETAIL_NS
 
 SETTLED = 3 * 60  # seconds
 MINUTES = 4
+RUN = "train.py-0123abcd"
 
 
 @dataclass
@@ -61,12 +67,12 @@ class Training(FakeKernel):
 class Watched:
     """A training and the daemon's observer with it, in time of their own."""
 
-    def __init__(self, kernel: Training) -> None:
+    def __init__(self, kernel: Training, sampler: FakeSampler | None = None) -> None:
         self.kernel, self.clock = kernel, FakeClock()
         self.frames: list[Frame] = []
         self.turns: list[int] = []
         self.observer = Observer(
-            Parts(kernel, FakeTargets(), FakeSampler(), FakeStacks(), Pipeline(), Sources(), self.clock),
+            Parts(kernel, FakeTargets(), sampler or FakeSampler(), FakeStacks(), Pipeline(), Sources(), self.clock),
             Outlets(self.frames.append),
         )
         self.begin = self.clock.ns = kernel.driver.now
@@ -85,6 +91,39 @@ class Watched:
         self.observer.turn(woken=woken)
 
 
+class FillingShm:
+    """A /dev/shm that is full in so many seconds, from a moment on."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.since_ns = seconds, 1 << 62
+        self.cgroups = None
+
+    def read(self, _: object, now_ns: int, __: object, *, placed: bool = False) -> list[LimitSample]:
+        del placed
+        part = min(1.0, 0.1 + 0.9 * max(0, now_ns - self.since_ns) / ns(self.seconds))
+        return [LimitSample(RUN, "shm", int(part * (1 << 30)), 1 << 30, "host", "0:25", PID)]
+
+
+class LimitSampler(FakeSampler):
+    """Reads limits alone."""
+
+    def __init__(self, limits: FillingShm) -> None:
+        self.limits = PacedLimits(limits, Sources())  # type: ignore[arg-type]
+
+    def read(self, now: Moment, watched: Sequence[Any], events: Sequence[Event]) -> FrameSamples:
+        return FrameSamples(limits=self.limits.read(watched, now.monotonic_ns, events))
+
+    def read_limits(self, now: Moment, watched: Sequence[Any]) -> None:
+        self.limits.read_between(watched, now.monotonic_ns)
+
+    def due_ns(self) -> int | None:
+        return self.limits.schedule.wanted_ns()
+
+    @property
+    def far(self) -> bool:  # type: ignore[override]
+        return self.limits.schedule.far
+
+
 def minutes_of(kernel: Training) -> list[tuple[int, int]]:
     """(turns, looks) of each minute, from the one on in which it is settled."""
     watched = Watched(kernel)
@@ -96,7 +135,7 @@ def minutes_of(kernel: Training) -> list[tuple[int, int]]:
 
 
 def test_an_even_training_is_looked_at_twice_a_minute() -> None:
-    """And its limits are read between: each ten seconds."""
+    """And its limits are read between: each 7.5 seconds."""
     for turns, looks in minutes_of(Training()):
         assert looks <= 3
         assert turns <= 8
@@ -130,3 +169,14 @@ def test_a_step_that_hangs_while_looks_are_farthest_apart_gets_ten_looks_a_secon
         watched.turn(driver.now, woken=False)
         assert watched.clock.ns - before <= DETAIL_NS
     assert len(watched.frames) == looks + 11
+
+
+@pytest.mark.parametrize("after", range(0, 30, 3))
+def test_what_fills_between_looks_that_are_farthest_apart_is_warned_of(after: float) -> None:
+    """Which it does in a quarter of a minute, whenever it begins."""
+    filling = FillingShm(15.0)
+    watched = Watched(Training(), LimitSampler(filling))
+    filling.since_ns = watched.begin + ns(SETTLED + after)
+    watched.until(SETTLED + after + 14)
+    (run,) = watched.observer.report().runs
+    assert [one.cause for rank in run.ranks for one in rank.warnings] == ["shm_exhaustion"]
