@@ -42,7 +42,7 @@ GPU_ERRORS = ("xid", "ecc", "lost")
 PASSES_ON = "trainprobe"
 """The name of the process that passes its signals on to the command which it watches."""
 
-REPORT_PAUSE_SECONDS = 30.0
+REPORT_PAUSE_SECONDS = 31.0
 """The longest pause between two reports of a daemon at work: while all steps are even, and nobody reads them."""
 REPORT_STALE_SECONDS = 45.0
 """The daemon of an older report does not run: a pause and half of one."""

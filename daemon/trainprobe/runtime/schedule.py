@@ -17,8 +17,10 @@ from trainprobe.model.step_deadline import Armed, DriverProgress
 TICK_NS = NS
 CALM_TICK_NS = 2 * NS  # while all steps are even; alarms and rare events wake the observer as ever
 CALM_NS = 10 * NS
-CALM_TICKS_NS = ((110 * NS, 30 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
-"""(even for so long, pause), where the kernel itself wakes for a late step and nobody reads the reports."""
+CALM_TICKS_NS = ((110 * NS, 31 * NS), (90 * NS, 10 * NS), (40 * NS, 5 * NS), (CALM_NS, CALM_TICK_NS))
+"""(even for so long, pause), where the kernel itself wakes for a late step and nobody reads the reports. No multiple of
+the longest is the time from one scrape to the next, mostly: in step with the passes, one would find the same report as
+the one before, and the next one two more."""
 GLANCES = 4  # at limits, for each sampling pass: of what fills in 15 s there is time to warn
 DETAIL_NS = NS // 10
 FIRST_LOOKS_NS = 3 * DETAIL_NS  # late steps are looked at so often for so long whatever it costs: they may be stalls,

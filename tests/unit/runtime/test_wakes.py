@@ -85,6 +85,14 @@ class Watched:
                 woken = self.kernel.go_on()
             self.turn(self.kernel.driver.now if woken else self.observer.due_ns(), woken=woken)
 
+    def scrape(self, at_ns: int) -> None:
+        """The last turn was before that moment, and the next one is after it."""
+        while (due := max(self.clock.ns, self.observer.due_ns())) < at_ns:
+            while self.kernel.driver.now < due:
+                self.kernel.go_on()
+            self.turn(due, woken=False)
+        self.clock.ns = max(self.clock.ns, at_ns)
+
     def turn(self, at_ns: int, *, woken: bool) -> None:
         self.clock.ns = max(at_ns, self.kernel.driver.now)
         self.turns.append(self.clock.ns)
@@ -135,10 +143,23 @@ def minutes_of(kernel: Training) -> list[tuple[int, int]]:
 
 
 def test_an_even_training_is_looked_at_twice_a_minute() -> None:
-    """And its limits are read between: each 7.5 seconds."""
+    """And its limits are read between: each eight seconds."""
     for turns, looks in minutes_of(Training()):
         assert looks <= 3
         assert turns <= 8
+
+
+@pytest.mark.parametrize("apart", [15, 30, 60])
+def test_each_scrape_finds_as_much_more_as_it_comes_later(apart: int) -> None:
+    """Looks are not in step with scrapes, however long ago their first one was."""
+    watched = Watched(Training())
+    watched.until(SETTLED + random.uniform(0, 60))
+    first, found = watched.clock.ns, []
+    for number in range(20):
+        watched.scrape(first + ns(apart * number + random.uniform(-0.1, 0.1)))
+        found.append(watched.frames[-1].at.monotonic_ns)
+        watched.observer.look_sooner()
+    assert [b - a for a, b in pairwise(found[2:])] == pytest.approx([ns(apart)] * 17, abs=ns(0.5))
 
 
 def test_a_late_step_now_and_then_costs_a_few_looks() -> None:

@@ -53,7 +53,7 @@ from trainprobe.text.saying import SaidError, saying
 FORK = ProcessEventKind.FORK
 STEPPING = (RowKind.DRIVER, RowKind.OPTIMIZER, RowKind.BACKWARD)
 SWEEP_NS = 10 * NS
-RARE_SWEEP_NS = 30 * NS  # so late it asks for a turn of its own; sooner where a process is missing
+RARE_SWEEP_NS = 32 * NS  # so late it asks for a turn of its own; sooner where a process is missing
 MISSING_NS = 2 * NS  # an end that the kernel told may lie in the ring for this long
 IDLE_NS = 4 * 3600 * NS  # what has not stepped for so long is watched no more, until it hits a mark
 EXEC_LOST_NS = NS // 2
