@@ -129,6 +129,31 @@ def test_a_row_that_was_lost_is_no_stall_and_no_ordinary_step() -> None:
     assert sum(rank.ledger.values()) == pytest.approx(rank.wall_seconds, abs=0.1)
 
 
+@pytest.mark.parametrize("kind", [RowKind.GPU, RowKind.RHYTHM])
+@pytest.mark.parametrize("lost", [0.0, 3.0], ids=["nothing", "a row"])
+def test_many_steps_of_which_one_seems_late_are_no_single_step(kind: RowKind, lost: float) -> None:
+    """It was in time by what the kernel was told; steps have become shorter since. Or a row before it was lost."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+
+    def step(seconds: float) -> None:
+        driver.spend(seconds)
+        driver.steps += 1
+        driver.row(kind)
+
+    for seconds in (*[0.3] * 30, *[0.15] * 100):
+        step(seconds)
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    lengths = (0.15 + lost, 0.3, *[0.15] * 14)
+    for seconds in lengths:
+        step(seconds)
+    row = driver.events[-1]
+    assert isinstance(row, MarkRow)
+    pipeline.step(Frame(moment(driver.now), (replace(row, lengths=tuple(map(ns, lengths))),)))
+    ((rank,),) = (run.ranks for run in pipeline.report(moment(driver.now)).runs)
+    assert sum(stall.seconds for stall in rank.stalls) == pytest.approx(lost, abs=0.2)
+
+
 def test_ordinary_steps_are_rows_of_their_own_length() -> None:
     driver = Driver()
     driver.begin()

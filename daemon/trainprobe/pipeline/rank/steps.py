@@ -118,7 +118,8 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
 def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> None:
     progress, policy = rank.progress, rank.policy
     usual = progress.baseline.backwards()
-    units = max(1, round(step.backwards / usual)) if usual else 1  # a skipped optimiser step merges two groups
+    # A skipped optimiser step merges two groups.
+    units = max(1, round(step.backwards / usual)) if usual else step.steps
     base = progress.baseline.ns * units
     late = step.ns > stall_limit_ns(policy, base)
     after_throttled = progress.throttled_step == progress.clock.count - 2
