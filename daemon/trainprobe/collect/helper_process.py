@@ -80,6 +80,8 @@ class Helper:
         self._data = bytearray()
         self._descriptors: array.array[int] = array.array("i")
         self._asked = 0
+        self.stood_at = NOT_BEGUN
+        """The read of the latest request that it was last seen to wait in; NOT_BEGUN: none took long."""
 
     def ask(self, reads: Sequence[tuple[bytes, bytes, int, int]]) -> None:
         """Operations of ``helper_program``, with a path and two numbers each. Raises Ended."""
@@ -105,6 +107,7 @@ class Helper:
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         at, since = NOT_BEGUN, time.monotonic()
+        self.stood_at = NOT_BEGUN
         while not self._complete():
             if poller.poll(SLICE_SECONDS * 1000):
                 self._receive()
@@ -112,8 +115,12 @@ class Helper:
             seconds = time.monotonic() - since
             if (now_at := self._at()) != at:
                 at, since = now_at, time.monotonic()
-            elif seconds >= WORKING_SECONDS or (at != NOT_BEGUN and seconds >= limit(at) and not self._works()):
+            elif seconds >= WORKING_SECONDS:
                 raise Late(at)
+            elif at != NOT_BEGUN and not self._works():
+                self.stood_at = at
+                if seconds >= limit(at):
+                    raise Late(at)
         return self._answers()
 
     def answered(self) -> bool:

@@ -146,9 +146,16 @@ class HelperPool:
             return part
         for number, answer in zip(part, found, strict=True):
             answers[number] = answer
-        if self._clock() - began >= SLOW_SECONDS and len(users := {reads[number].pid for number in part}) == 1:
-            self._took(self.owner(users.pop()), began)
+        slow = self._slow([reads[number].pid for number in part]) if self._clock() - began >= SLOW_SECONDS else None
+        if slow is not None:
+            self._took(self.owner(slow), began)
         return []
+
+    def _slow(self, pids: Sequence[int]) -> int | None:
+        """Whose read took long, of the latest request; None: that is not known."""
+        stood_at = self._helper.stood_at if self._helper else NOT_BEGUN
+        alone = len({*pids}) == 1
+        return pids[stood_at] if alone or stood_at != NOT_BEGUN else None
 
     def _asked(self, reads: list[Read]) -> list[bytes | int | None]:
         """Raises Late, and Ended where another helper ended too: one that nobody asked for a while has ended."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -205,6 +207,25 @@ def test_slow_reads_of_one_user_take_a_share_of_the_time_and_no_more(place: Plac
         now += 0.1
     assert 0.2 * read <= SLOW_ROOM_SECONDS + SLOW_SHARE * 50 + 0.2
     assert read >= 10
+
+
+def test_slow_reads_among_those_of_others_are_his_whose_they_are(place: Place, made: list[Helper]) -> None:
+    """What limits are read by is asked for all in one request."""
+    pool = pool_of(made, {1: 1000, 2: 1001}.__getitem__)
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):  # nobody reads
+            os.close(os.open(place.fifo, os.O_WRONLY | os.O_NONBLOCK))
+
+    slow = 0
+    for _ in range(12):
+        late = threading.Timer(0.2, answer)
+        late.start()
+        began = time.monotonic()
+        assert pool.ask([place.hangs(1), place.answers(2)]) == [None, b"x"]
+        slow += time.monotonic() - began >= 0.1
+        late.join()
+    assert 1 <= slow <= 6
 
 
 def test_a_helper_that_ends_is_replaced(place: Place, made: list[Helper]) -> None:
