@@ -66,7 +66,7 @@ SHARED_NS, SHARED_SOON_NS, SHARED_AT_ONCE = 30 * NS, 10 * NS, 3
 """Sooner where some was left out, and where a process runs out of it, which is soon gone: so often at once, because
 others can fail in a loop."""
 GPUS_NS = NS // 2
-ORPHANS_NS = 180 * NS
+ORPHANS_NS, FOUND_ORPHANS_NS = 180 * NS, 60 * NS  # the latter while there are some: somebody ends them
 IO_LIMITS_NS = 10 * NS
 ORPHANS_SOON_NS = 5 * NS
 DESCRIPTORS_NS, FAILED_NS = 10 * NS, NS  # of one that holds many; of one that has none left, which tells it in a loop
@@ -321,7 +321,8 @@ class Collectors:
         if at < self._due.orphans:
             return None
         found = self._sources.read("orphans", lambda: self._orphans.read(at), at)
-        self._due.orphans = at + (ORPHANS_SOON_NS if self._orphans.waiting() else ORPHANS_NS)
+        apart = FOUND_ORPHANS_NS if found else ORPHANS_NS
+        self._due.orphans = at + (ORPHANS_SOON_NS if self._orphans.waiting() else apart)
         return found
 
     def _meet_workers(self, ended: set[int]) -> None:

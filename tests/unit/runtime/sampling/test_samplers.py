@@ -56,6 +56,24 @@ def test_workers_of_a_trainer_that_lived_between_two_readings_are_its_orphans(tm
     assert [(orphan.pid, orphan.trainer) for orphan in told] == [(WORKER, DRIVER if drivers == 1 else None)]
 
 
+def test_an_orphan_that_somebody_ends_is_soon_told_of_no_longer(tmp_path: Path) -> None:
+    """Nobody watches it: its trainer had ended before we came."""
+    fake = FakeProc(tmp_path)
+    fake.add(1, comm="systemd", ppid=0)
+    fake.add(WORKER, comm="pt_data_worker", ppid=1)
+    collectors, told = Collectors(Sources(), fake.proc), {}
+    for second in range(300):
+        if second == 100:
+            fake.remove(WORKER)
+        found = collectors.read(Moment(second * NS, second * NS), []).orphans
+        if found is not None:
+            told[second] = [orphan.pid for orphan in found]
+    assert [told[second] for second in told if 30 < second < 100] == [[WORKER]]
+    assert {pid for second in told if second > 170 for pid in told[second]} == set()
+    assert min(second for second in told if second >= 100) <= 170
+    assert len([second for second in told if second > 170]) <= 1, "where there is none it costs little"
+
+
 @pytest.mark.parametrize(
     ("descriptors", "more", "readings"),
     [(10, 0, 6), (600, 0, 10), (10, 2, 6), pytest.param(10, 25, 10, id="soon full")],
