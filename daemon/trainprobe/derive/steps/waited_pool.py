@@ -16,7 +16,7 @@ from trainprobe.model.moment import NS
 
 MUCH = 0.1
 """Of the work in the waits: a smaller kind says nothing of how much of it all was in them."""
-_WAITS = tuple(cell(Region.FETCH, leaf) for leaf in Leaf if leaf not in COMPUTING)
+WAITS = tuple(cell(Region.FETCH, leaf) for leaf in Leaf if leaf not in COMPUTING)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class WaitedPool:
         """With the open second."""
         if self._open is None or not self._ns:
             return self.pool, self.worker_ns
-        part = min(1.0, sum(map(self._open.cell, _WAITS)) / self._ns)
+        part = min(1.0, sum(map(self._open.cell, WAITS)) / self._ns)
         pool = [total + part * ns for total, ns in zip(self.pool, self._open.pool())]
         return pool, self.worker_ns + part * self._worker_ns
 

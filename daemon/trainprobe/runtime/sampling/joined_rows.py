@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from trainprobe.derive.steps.waited_pool import WAITS
 from trainprobe.model.event import Event, MarkRow
 from trainprobe.model.moment import NS
 
 STEPS, SPAN_NS = 128, 5 * NS
 """Of one row, at most."""
+ALIKE = 0.02
+"""By this much of their time at most rows differ in how long they wait for batches: what workers do counts by how much
+of the same second is waited for."""
 
 
 def joined(events: Sequence[Event], tids: Collection[int]) -> list[Event]:
@@ -55,4 +59,12 @@ def _continues(before: MarkRow, row: MarkRow, later: MarkRow) -> bool:
         (row.inline_fetches - before.inline_fetches, later.inline_fetches - row.inline_fetches),
         (row.backwards - before.backwards, later.backwards - row.backwards),
     )
-    return alike and all(one * more == other * steps for one, other in counts)
+    if not alike or any(one * more != other * steps for one, other in counts):
+        return False
+    waited = _waited_ns(before, row) * spans[1] - _waited_ns(row, later) * spans[0]
+    return abs(waited) <= ALIKE * spans[0] * spans[1]
+
+
+def _waited_ns(before: MarkRow, row: MarkRow) -> int:
+    """For batches, since the row before."""
+    return sum(row.cells[place] - before.cells[place] for place in WAITS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from trainprobe.model.cells import Region, RowKind
+from trainprobe.model.cells import CELLS, Leaf, Region, RowKind, cell
 from trainprobe.model.event import Event, MarkRow, ProcessEvent, ProcessEventKind, StepFile
 from trainprobe.model.moment import NS
 from trainprobe.runtime.sampling.joined_rows import SPAN_NS, STEPS, joined
@@ -17,15 +18,25 @@ DEATH = ProcessEvent(ProcessEventKind.EXIT, 0, 99, 1, "")
 BOTH = (7, 8)
 
 
-def rows(count: int, *, tid: int = 7, steps: int = 20, ns: int = 50_000_000, at_ns: int = NS) -> list[Event]:
-    """So many, each of so many steps of so many ns, with a fetch and a backward each."""
+WAIT, REST = cell(Region.FETCH, Leaf.POLL), cell(Region.STEP, Leaf.CPU)
+
+
+def rows(
+    count: int, *, tid: int = 7, steps: int = 20, ns: int = 50_000_000, at_ns: int = NS, waits: Sequence[float] = (0.1,)
+) -> list[Event]:
+    """So many, each of so many steps of so many ns, with a fetch and a backward each; ``waits``: the parts of them, in
+    turn, in which batches are waited for."""
     out: list[Event] = []
+    cells = [0] * CELLS
     for number in range(count):
         at_ns += steps * ns
         done = (number + 1) * steps
+        waited = int(waits[number % len(waits)] * steps * ns)
+        cells[WAIT] += waited
+        cells[REST] += steps * ns - waited
         out.append(
             MarkRow(
-                RowKind.OPTIMIZER, at_ns, tid, tid, "", Region.STEP, 1, done, done, 0, done, 0, (at_ns,), (), (),
+                RowKind.OPTIMIZER, at_ns, tid, tid, "", Region.STEP, 1, done, done, 0, done, 0, tuple(cells), (), (),
                 lengths=(ns,) * steps,
             )
         )  # fmt: skip
@@ -81,6 +92,15 @@ def test_the_row_after_one_that_was_lost_stays_by_itself(counted: bool) -> None:
     every = [one if counted else replace(one, fetches=0, backwards=0) for one in told(rows(9))]
     lost = random.randrange(1, 8)
     assert every[lost + 1] in joined([*every[:lost], *every[lost + 1 :]], BOTH)
+
+
+def test_rows_that_wait_more_for_batches_stay_by_themselves() -> None:
+    """What the workers did then is told from what they do while nobody waits."""
+    cold = told(rows(30, waits=(0.3, *[0.02] * 5)))
+    after = told(joined(cold, BOTH))
+    assert all(row in after for row in cold[6::6])
+    assert sum(len(row.lengths) for row in after) == 600
+    assert len(told(joined(rows(31, waits=(0.3, 0.31)), BOTH))) == 7, "all wait alike"
 
 
 def test_what_else_happens_stays_where_it_was() -> None:
