@@ -8,6 +8,7 @@ import random
 import tracemalloc
 
 from tests.builders.driver import Driver, moment, ns, played
+from trainprobe.derive.steps.baseline import TOGETHER, WINDOW
 from trainprobe.derive.steps.interval import Interval
 from trainprobe.model.event import RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
@@ -69,7 +70,7 @@ def test_a_process_that_has_ended_holds_on_to_no_ledgers_of_its_steps() -> None:
     played(driver, pipeline)
     gc.collect()
     left = sum(isinstance(one, Interval) for one in gc.get_objects())
-    assert left <= going - 64
+    assert left <= going - WINDOW // TOGETHER
     (rank,) = pipeline.report(moment(driver.now)).runs[0].ranks
     assert rank.steps.count == 200
     assert rank.ordinary.states["compute"] > 0.01

@@ -15,6 +15,8 @@ from trainprobe.model.dataclass import dataclass
 
 WINDOW = 64
 LEAST = 8
+TOGETHER = 8
+"""Adjacent steps whose parts are kept as one: each holds on to the whole ledger of two marks, 2.5 kB."""
 _FORWARD = (Region.STEP, Region.NO_GRAD)
 
 
@@ -60,8 +62,8 @@ class Baseline:
     """Rolling statistics of the last WINDOW unstalled steps. Adding one is cheap; their parts are computed only
     when they are needed, which is when a step is late."""
 
-    told: deque[Ordinary] = field(default_factory=deque)
-    steps: int = 0  # in them: WINDOW, or somewhat more where rows had several
+    told: deque[Ordinary] = field(default_factory=deque)  # few together
+    steps: int = 0  # in them: WINDOW, or somewhat more
     _each: deque[tuple[int, int, int]] = field(default_factory=deque)  # ns, fetches and backwards of WINDOW steps
     _ns: RunningMedian = field(default_factory=RunningMedian)
     _fetches: RunningMedian = field(default_factory=RunningMedian)
@@ -71,7 +73,13 @@ class Baseline:
 
     def add(self, step: Ordinary) -> None:
         """Adds ordinary steps and removes the oldest beyond the window."""
-        self.told.append(step)
+        last = self.told[-1] if self.told else None
+        if last is not None and last.steps + step.steps <= TOGETHER and last.made_of.extend(step.made_of):
+            lengths = (*last.lengths, *step.lengths)
+            fetches, backwards = last.fetches + step.fetches, last.backwards + step.backwards
+            self.told[-1] = Ordinary(last.ns + step.ns, last.made_of, fetches, backwards, lengths)
+        else:
+            self.told.append(Ordinary(step.ns, step.made_of.copy(), step.fetches, step.backwards, step.lengths))
         self.steps += step.steps
         while self.steps - self.told[0].steps >= WINDOW:
             self.steps -= self.told.popleft().steps
