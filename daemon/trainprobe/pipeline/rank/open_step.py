@@ -8,7 +8,7 @@ from trainprobe.derive.python.frameworks import FrameworkSeen
 from trainprobe.derive.python.stacks import is_idle_worker
 from trainprobe.derive.steps.late_step import STACKS, LateStepObservations
 from trainprobe.derive.workers import WorkerPool
-from trainprobe.model.cells import LEAVES, Leaf, Region, cell
+from trainprobe.model.cells import LEAVES, QUEUED, Leaf, Region, cell
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.moment import NS
@@ -22,6 +22,18 @@ SAMPLES = 256  # of one step
 LATER = 0.6
 """Of a step."""
 _IDLE = frozenset({Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK})
+_WORK = tuple(cell(region, leaf) for region in Region for leaf in Leaf if leaf not in (*_IDLE, *QUEUED))
+_WAKE_UPS = 0.002
+"""Of its time: an idle worker of a DataLoader looks each few seconds whether the training lives."""
+
+
+@dataclass(slots=True)
+class _Worked:
+    """What a worker had done when it was sampled last, and when it was found to have worked. Times in ns."""
+
+    at_ns: int
+    spent_ns: int
+    worked_ns: int
 
 
 @dataclass(slots=True)
@@ -43,6 +55,8 @@ class OpenStep:
     """Peers of sockets at which the driver was late, and that are no ranks: of all steps so far."""
     quiet: list[tuple[int, int]] = field(default_factory=list)
     """When samples of the driver came in this step, and for how long gradients had been off by then, ns."""
+    _worked: dict[int, _Worked] = field(default_factory=dict)  # by worker
+    _unused: set[int] = field(default_factory=set)  # workers that have made no batch for long
     _pool_at: dict[int, list[int]] = field(default_factory=dict)  # workers' leaf sums at the first sample in the step
 
     def begin(self) -> None:
@@ -61,6 +75,24 @@ class OpenStep:
         if len(self.quiet) < SAMPLES:
             self.quiet.append((at_ns, sum(sample.cells[place] for place in QUIET)))
 
+    def add_worker_sample(self, sample: ThreadSample, at_ns: int, long_ns: float) -> None:
+        """``long_ns``: a worker of the training's own loader makes batches more often than that."""
+        spent = sum(sample.cells[place] for place in _WORK)
+        before = self._worked.get(sample.pid)
+        works = before is None or spent - before.spent_ns > _WAKE_UPS * (at_ns - before.at_ns)
+        now = _Worked(at_ns, spent, at_ns if works or before is None else before.worked_ns)
+        self._worked[sample.pid] = now
+        if works:
+            self._unused.discard(sample.pid)
+        elif at_ns - now.worked_ns > long_ns:
+            self._unused.add(sample.pid)
+
+    @property
+    def unused_workers(self) -> int:
+        """Live ones that have made no batch for long while others have: another loader's, as an evaluation's."""
+        unused = len(self._unused)
+        return unused if unused < len(self._worked) else 0
+
     def quiet_came_last(self, start_ns: int, end_ns: int, before: int, after: int) -> bool:
         """Whether half of the time with gradients off was in the end of the step; ``before`` and ``after``: that time,
         at its start and at its end. Without samples that is not known."""
@@ -76,6 +108,8 @@ class OpenStep:
         """The process is gone."""
         self.worker_samples.pop(pid, None)
         self._pool_at.pop(pid, None)
+        self._worked.pop(pid, None)
+        self._unused.discard(pid)
 
     def add_stack(self, event: StackSeen, driver: int) -> None:
         if event.pid != driver:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from math import inf
 
 from trainprobe.causes.policy import Policy
 from trainprobe.derive.files.saves import Saves
@@ -13,6 +14,7 @@ from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cause import Phase
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import RankSeen, StepFile
+from trainprobe.model.moment import NS
 from trainprobe.model.step_deadline import Armed
 from trainprobe.pipeline.notices import RankNotices
 from trainprobe.pipeline.rank.files import FileActivity
@@ -25,6 +27,8 @@ from trainprobe.pipeline.rank.phases import Phases
 from trainprobe.pipeline.rank.progress import StepProgress
 from trainprobe.pipeline.rank.surroundings import Surroundings
 from trainprobe.pipeline.stalls import StallBook
+
+TURNS, LEAST_TURNS_NS = 4, 5 * NS
 
 
 @dataclass(slots=True)
@@ -88,6 +92,16 @@ class RankState:
         self.files.slow.forget(pid)
         self.memory.forget(pid)
         self.lives.workers.forget(pid)
+
+    def turns_ns(self) -> float:
+        """How long the workers take for several batches each, in ordinary steps."""
+        baseline = self.progress.baseline
+        return max(LEAST_TURNS_NS, TURNS * self.lives.workers.count * baseline.ns) if baseline.stands else inf
+
+    @property
+    def loader_workers(self) -> int:
+        """Live workers of the training's own loader, as far as others are known."""
+        return max(0, self.lives.workers.count - self.open.unused_workers)
 
     def wait_context(self) -> WaitContext:
         """What decides how its waits are named."""

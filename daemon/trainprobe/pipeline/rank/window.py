@@ -62,7 +62,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         extra_fetches=part.extra_fetches,
         batch=batch,
         fetches_per_backward=batch.per_backward,
-        workers=workers.count,
+        workers=rank.loader_workers,
         starts=_starts(rank, part),
         evaluators=rank.phases.evaluators,
         loop=rank.ordinary.lines.loop,

@@ -1,0 +1,106 @@
+"""Workers of another loader live on beside the training's, as an evaluation's do, and are idle: they make no batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders.driver import Driver, moment, ns, played
+from tests.unit.pipeline.test_pipeline import adds_up, rank_of
+from trainprobe.model.cells import CELLS, Leaf, Level, Region, ThreadState, cell
+from trainprobe.model.event import ThreadSample
+from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
+from trainprobe.model.report import Rank
+from trainprobe.model.sample import HostSample
+from trainprobe.pipeline import Pipeline
+
+TRAINING, EVALUATION = tuple(range(2000, 2004)), tuple(range(3000, 3008))
+
+
+class Training:
+    """A driver with four workers, and perhaps eight idle ones, whose ledgers are read each second."""
+
+    def __init__(self, idle: bool) -> None:
+        self.driver, self.pipeline = Driver(), Pipeline()
+        self.cells = {pid: [0] * CELLS for pid in (*TRAINING, *(EVALUATION if idle else ()))}
+        self.driver.begin()
+        for pid in self.cells:
+            self.driver.fork(pid)
+
+    def work(self, pid: int, seconds: float, leaf: Leaf) -> None:
+        self.driver.work(seconds, leaf)
+        self.cells[pid][cell(Region.STEP, leaf)] += ns(seconds)
+
+    def look(self, leaf: Leaf = Leaf.POLL) -> None:
+        """``leaf``: of the training's workers."""
+        driver, idle = self.driver, ThreadState.BLOCKED
+        samples = [
+            ThreadSample(pid, pid, Level.COARSE, idle, Region.STEP, leaf if pid in TRAINING else Leaf.POLL,
+                         driver.now - ns(0.1), 0, -1, -1, 0, 0, "", tuple(cells))
+            for pid, cells in self.cells.items()
+        ]  # fmt: skip
+        threads = (driver.sample(), *samples)
+        self.pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=threads, host=HostSample(cpus=16)))
+        driver.events.clear()
+
+    def train(self, steps: int, waits: float, each: float) -> None:
+        driver, seen = self.driver, self.driver.now
+        for step in range(steps):
+            self.work(TRAINING[step % len(TRAINING)], each, Leaf.CPU)
+            driver.fetch(waits, Leaf.POLL)
+            driver.spend(0.02)
+            driver.backward()
+            driver.optimizer()
+            if driver.now - seen >= NS:
+                seen = driver.now
+                self.look()
+
+    def ended(self) -> Rank:
+        self.driver.exit()
+        return rank_of(played(self.driver, self.pipeline), self.driver)
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_slow_workers_are_told_beside_idle_ones_of_another_loader(idle: bool) -> None:
+    training = Training(idle)
+    training.train(300, waits=0.05, each=0.36)
+    rank = training.ended()
+    assert rank.verdict.cause == "data_cpu"
+    assert rank.ordinary.workers == len(TRAINING)
+    assert any("instead of 4: a batch costs a worker 360 ms" in advice for advice in rank.bottlenecks[0].advice)
+    adds_up(rank)
+
+
+@pytest.mark.parametrize("idle", [False, True])
+@pytest.mark.parametrize(("blocked", "cause"), [(TRAINING, "data_storage"), (TRAINING[:1], "worker_hang")])
+def test_workers_that_wait_for_a_network_at_once(idle: bool, blocked: tuple[int, ...], cause: str) -> None:
+    training = Training(idle)
+    training.train(150, waits=0.0005, each=0.12)
+    for _ in range(4):
+        training.driver.spend(0.5, Leaf.POLL, Region.FETCH)
+        for pid in blocked:
+            training.work(pid, 0.45, Leaf.SOCKET)
+        training.look(Leaf.SOCKET)
+    training.driver.fetches += 1
+    training.train(20, waits=0.0005, each=0.12)
+    rank = training.ended()
+    assert [stall.cause for stall in rank.stalls] == [cause]
+    adds_up(rank)
+
+
+def test_workers_of_a_training_that_needs_few_batches_are_its_own() -> None:
+    """Each makes one in eight seconds."""
+    training = Training(idle=False)
+    for _ in range(8):
+        training.train(1, waits=0.001, each=0.1)
+    for step in range(40):
+        training.work(TRAINING[step % len(TRAINING)], 0.1, Leaf.CPU)
+        training.driver.fetch(0.001, Leaf.POLL)
+        for _ in range(2):
+            training.driver.spend(1.0)
+            training.look()
+        training.driver.backward()
+        training.driver.optimizer()
+    rank = training.ended()
+    assert rank.ordinary.workers == len(TRAINING)
+    assert not rank.bottlenecks
