@@ -246,6 +246,44 @@ def test_a_hog_is_told_with_its_function_its_samples_and_its_rhythm() -> None:
     assert stall.period.seconds == pytest.approx(1.2 + 30 * 0.05, rel=0.05)
 
 
+REWARD = ("<module> (train.py:9)", "train (train.py:70)", "reward (reward.py:31)")
+MODEL = (
+    "<module> (train.py:9)",
+    "train (train.py:72)",
+    "Module._call_impl (torch/module.py:1750)",
+    "forward (net.py:12)",
+)
+
+
+@pytest.mark.parametrize(
+    ("others", "where"),
+    [
+        (0, "reward (reward.py:31)"),
+        (1, "reward (reward.py:31)"),
+        (2, "train (train.py:70)"),
+        (3, "forward (net.py:12)"),
+    ],
+)
+def test_looks_that_find_the_model_do_not_hide_what_most_show(others: int, where: str) -> None:
+    """Of four looks so many come when the step does what each step does, the last one among them."""
+    driver, pipeline = started()
+    for look in range(4):
+        driver.spend(0.5)
+        inner = MODEL if 4 - look <= others else (*REWARD, f"part{look} (reward.py:{50 + look})")
+        seen = StackSeen(driver.now, driver.pid, driver.tid, inner, running=True)
+        pipeline.step(Frame(moment(driver.now), (seen,), threads=(driver.sample(),)))
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    (stall,) = rank.stalls
+    assert stall.cause == "cpu_bound"
+    assert f" in {where}" in stall.summary
+    assert f" {where}" in stall.advice[0]
+    inner = "forward (net.py:12)" if others > 1 else "reward.py:"
+    assert inner in stall.chain[0]
+    assert stall.python_stack is not None
+    assert inner in stall.python_stack[-1]
+
+
 @pytest.mark.parametrize("crowded", [0.1, 0.55])
 def test_without_marks_a_wait_is_told_on_a_crowded_host_too(crowded: float) -> None:
     driver, pipeline = Driver(), Pipeline()

@@ -40,7 +40,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     if not taken:
         return None
     stacks = [seen.frames for seen in window.late.stacks if seen.running or not waits_too(window)]
-    stacks = [one for one in stacks if not _is_elsewhere(window, left, one)]
+    stacks = evaluators.mostly_beside_model([one for one in stacks if not _is_elsewhere(window, left, one)])
     where = innermost(stacks[-1]) if stacks else None
     if not where:
         looks = [Evidence.of(LOOKS(), len(stacks), "", window.driver_pid)] if stacks else []

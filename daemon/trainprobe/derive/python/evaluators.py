@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
+from typing import TypeVar
+
+from trainprobe.derive.python.stacks import in_backward
+
+Stack = TypeVar("Stack", bound=Sequence[str])
 
 _VALID = r"(?<!in)(?<!is_)valid(?!_?(?:moves?|actions?|masks?|ind))"
 _VAL = r"(?<![a-z])(?<!get_)(?<!set_)val(?:_(?:epoch|step|loop|one_epoch|pass|phase))?$|\b(?-i:Val(?=[A-Z]))"
@@ -56,6 +61,12 @@ def _trains(name: str) -> bool:
 def in_batch(stack: Sequence[str]) -> bool:
     """Whether it is in a model's forward pass, or in a fetch."""
     return any(any(part in frame for part in _FETCH) or _MODEL.search(_name(frame)) for frame in stack)
+
+
+def mostly_beside_model(stacks: list[Stack]) -> list[Stack]:
+    """Without stacks of the model's own passes and of fetches, which each step has, where most show something else."""
+    beside = [one for one in stacks if not (in_batch(one) or in_backward(one))]
+    return beside if 2 * len(beside) > len(stacks) else stacks
 
 
 def generates(stack: Sequence[str]) -> bool:

@@ -17,8 +17,8 @@ SEEN = template("where.seen", ", in {hits} of {samples} samples")
 IN_STALLS = template("where.in_stalls", ", in {hits} of {stalls} sampled stalls")
 MOST = 0.51
 """The least part of several stalls that share the named function."""
-SHARE = 0.8
-"""The least part of the stacks that have the named function."""
+SHARE = 0.75
+"""The least part of the stacks that have the named function: three of four."""
 QUEUES = ("connection.py", "queue.py", "queues.py", "selectors.py", "synchronize.py", "threading.py")
 """Files of the standard library in which a worker without work waits."""
 _OUTERMOST = frozenset({"<module>", "_run_module_as_main", "_bootstrap"})

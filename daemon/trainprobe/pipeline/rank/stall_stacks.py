@@ -32,7 +32,8 @@ def stacks_of(rank: RankState, judgement: Judgement) -> list[tuple[str, ...]]:
             taken = [one for one in taken if not one.running]
     if main is not None and main.cause in (Cause.UNKNOWN, Cause.LOCK_WAIT):
         taken = [one for one in taken if not one.running]  # by then the wait was over
-    return [one.frames for one in taken]
+    frames = [one.frames for one in taken]
+    return evaluators.mostly_beside_model(frames) if main is not None and main.cause is Cause.CPU_BOUND else frames
 
 
 def _computes_too(judgement: Judgement) -> bool:
