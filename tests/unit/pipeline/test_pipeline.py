@@ -398,6 +398,41 @@ def test_an_evaluation_in_each_step_makes_no_fake_batching(inline: bool) -> None
     adds_up(rank)
 
 
+LOADS = ("<module> (train.py:90)", "train (train.py:31)", "_BaseDataLoaderIter.__next__ (torch/dataloader.py:741)")
+VALIDATES = ("<module> (train.py:90)", "validate (train.py:60)", "forward (net.py:9)")
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize(
+    ("backbone", "stacks", "cause"),
+    [(0.4, (), "fake_batching"), (0.1, (LOADS,), "fake_batching"), (0.1, (LOADS, VALIDATES), "")],
+)
+def test_a_frozen_backbone_does_not_hide_fake_batching(
+    inline: bool, backbone: float, stacks: tuple[tuple[str, ...], ...], cause: str
+) -> None:
+    """It runs with gradients off in each step, as an evaluation does: what it costs, or the stacks tell them apart."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for step in range(200):
+        for _ in range(16):
+            driver.fetch(0.005, Leaf.CPU if inline else Leaf.POLL, inline=inline)
+        driver.spend(backbone, Leaf.CPU, Region.NO_GRAD)
+        driver.spend(0.005)
+        driver.backward(0.004)
+        driver.optimizer(seconds=0.001)
+        if stacks and step % 40 == 39:
+            played(driver, pipeline).runs["train.py-0123abcd"].ranks.by_pid[driver.pid][
+                0
+            ].ordinary.lines_ns = driver.now
+            shown = stacks[step // 40 % len(stacks)]
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, shown, running=True))
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert ("fake_batching" in rank.lost) == (cause == "fake_batching")
+    assert sum(rank.lost.values()) == pytest.approx(190 * 0.08, rel=0.1)
+    adds_up(rank)
+
+
 def test_evaluation_is_a_phase_and_the_checkpoint_after_it_a_stall() -> None:
     driver = Driver()
     driver.begin()

@@ -20,8 +20,8 @@ SECONDS = template("fake_batching.seconds", "training thread in fetches")
 
 _SMALL = 8_000_000
 """Bytes of one fetch: more is a batch, or as dear to hand over."""
-_EVALUATED = 0.5
-"""Times the forward pass."""
+_EVALUATED, _FROZEN = 0.5, 4.0
+"""Times the forward pass: less with gradients off is no evaluation, nor is so much for each further fetch."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -30,7 +30,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     of an evaluation that comes with each step, where an epoch is a single one."""
     if window.fetches_per_backward < window.policy.fake_fetches or (window.fetch_bytes or 0.0) > _SMALL:
         return None
-    if _works(window, Region.NO_GRAD) > _EVALUATED * _works(window, Region.STEP):
+    if _evaluates(window):
         return None
     busy = pool_ns(window, *MAKING) > 0
     taken = take_items(left, states=[State.DATA_INLINE] if busy else [State.DATA_WAIT, State.DATA_INLINE])
@@ -47,6 +47,15 @@ def claim(window: Window, left: Items) -> Claim | None:
             Evidence.of(SECONDS(), seconds(sum(taken.values())), "s", window.driver_pid),
         ],
     )
+
+
+def _evaluates(window: Window) -> bool:
+    """Whether what runs with gradients off in each step evaluates. A frozen backbone, and a teacher, are no evaluation:
+    the stacks tell, or what runs is much dearer than the forward pass of what is trained."""
+    quiet, forward = _works(window, Region.NO_GRAD), _works(window, Region.STEP)
+    if quiet <= _EVALUATED * forward or quiet > _FROZEN * (window.fetches_per_backward - 1) * forward:
+        return False
+    return window.evaluates_in_steps is not False
 
 
 def _works(window: Window, region: Region) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
 from trainprobe.derive.memo import Memo
+from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.python.frameworks import is_own, library
 from trainprobe.derive.python.stacks import inside_loop, is_idle, is_idle_worker
 from trainprobe.model.dataclass import dataclass
@@ -76,6 +77,7 @@ class PythonLines:
     samples: int = 0
     replicas: bool = False  # the driver was seen to wait for its threads that run the model's replicas
     feeders: Feeders = field(default_factory=Feeders)
+    evaluated: int = 0  # of the samples: named like an evaluation
     _hits: dict[str, int] = field(default_factory=dict)
     _memo: Memo = field(default_factory=Memo)
 
@@ -83,10 +85,16 @@ class PythonLines:
         """One stack, with the other threads of the interpreter that did something; a line counts once in it."""
         self.feeders.add(frames, others)
         self.samples += 1
+        self.evaluated += is_named(frames)
         self._memo.clear()
         for frame in dict.fromkeys(frames):
             if frame in self._hits or len(self._hits) < KEEP:
                 self._hits[frame] = self._hits.get(frame, 0) + 1
+
+    @property
+    def evaluates(self) -> bool | None:
+        """Whether an evaluation comes with the steps; None: too few samples."""
+        return self.evaluated > 0 if self.samples >= SAMPLES else None
 
     @property
     def functions(self) -> set[str]:

@@ -174,6 +174,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         churn=ordinary.churn,
         swap_faults=ordinary.swap_faults or None,
         feeder=_feeder(rank),
+        evaluates_in_steps=ordinary.lines.evaluates,
         late_rank=_late_rank(ordinary.collectives.late),
         blocked_workers=BlockedWorkers(of.blocked, of.seen, rank.lives.workers.command_of_workers()),
         beside_saves=rank.files.beside_saves.beyond(ordinary.items, ordinary.count),
