@@ -69,6 +69,7 @@ class AdviceInput:
     steps: int = 0  # that the run has done; 0: not known
     ahead: Ahead | None = None  # how many batches made ahead cover late ones; None: none do
     writes_per_step: float = 0.0  # to logs
+    reports: bool = False  # stacks show that it waits for an experiment tracker
     fetching: bool = False  # a DataLoader is seen to fetch
     framework: str | None = None  # that runs the loop
     workers: int = 0  # live at once, at most

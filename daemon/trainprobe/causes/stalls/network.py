@@ -123,7 +123,7 @@ ASK_AHEAD = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    if f.share > _OF_WORK and f.each >= _ANSWER_SECONDS and not f.saw(LOOKS_SENDING):
+    if f.share > _OF_WORK and f.each >= _ANSWER_SECONDS and not (f.reports or f.saw(LOOKS_SENDING)):
         return [ASK_AHEAD(), SEND_BESIDE()]
     return [*rarer(f, SEND_RARER), SEND_EARLIER() if f.saw(LOOKS_SENDING) else SEND_BESIDE()]
 

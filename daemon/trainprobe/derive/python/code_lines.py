@@ -11,6 +11,7 @@ from trainprobe.derive.memo import Memo
 from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.python.frameworks import is_own, library
 from trainprobe.derive.python.stacks import inside_loop, is_idle, is_idle_worker
+from trainprobe.derive.python.trackers import reports
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread
 
@@ -78,6 +79,7 @@ class PythonLines:
     replicas: bool = False  # the driver was seen to wait for its threads that run the model's replicas
     feeders: Feeders = field(default_factory=Feeders)
     evaluated: int = 0  # of the samples: named like an evaluation
+    reported: int = 0  # of them: with figures on their way to a tracker
     _hits: dict[str, int] = field(default_factory=dict)
     _memo: Memo = field(default_factory=Memo)
 
@@ -86,6 +88,7 @@ class PythonLines:
         self.feeders.add(frames, others)
         self.samples += 1
         self.evaluated += is_named(frames)
+        self.reported += reports(frames)
         self._memo.clear()
         for frame in dict.fromkeys(frames):
             if frame in self._hits or len(self._hits) < KEEP:

@@ -126,6 +126,7 @@ class RankSnapshot:
     fullest: tuple[int, int] | None  # open descriptors and their limit, of the process that is next to it
     major_faults: int
     lines: Sequence[PythonLine]
+    reported: float  # part of the stacks of ordinary steps that show a tracker
     worker_stacks: Sequence[tuple[str, ...]]  # of ordinary steps
     framework: Framework
     startup: Startup
@@ -159,6 +160,7 @@ def snapshot(rank: RankState, now_ns: int, limit: MemorySample | None) -> RankSn
         fullest=max(used, key=lambda pair: pair[0] / pair[1], default=None),
         major_faults=latest.major_faults if latest is not None else 0,
         lines=[PythonLine(frame, hits, lines.samples) for frame, hits in lines.top()],
+        reported=lines.reported / max(1, lines.samples),
         worker_stacks=tuple(rank.ordinary.of_workers.taken),
         framework=Framework(rank.open.framework.name, rank.open.framework.version),
         startup=rank.lives.startup,

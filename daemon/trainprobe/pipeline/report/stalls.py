@@ -18,6 +18,7 @@ from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
 from trainprobe.derive.average import mean, median
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared, waits_for_work
+from trainprobe.derive.python.trackers import reports
 from trainprobe.model.cause import Cause, Phase
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, Template, alike, template, texts
@@ -36,7 +37,10 @@ OF_SAVES = template("stall.of_saves", "; {every}, on average {seconds:seconds}, 
 EVERY_STEPS = template("stall.every_steps", "{steps:every step|every # steps}")
 EVERY_SECONDS = template("stall.every_seconds", "every {seconds:span}")
 IN_LINE = template("bottleneck.in_line", "{what}, in {where}")
+
 GPU_WORKED_ON = template("stall.gpu_worked_on", "; the GPU worked on for {seconds:seconds} more, which are not lost")
+REPORTED = 0.5
+"""Of the time that ordinary steps lose to it: so much of it is in a tracker's functions, by the stacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             where=where,
             longest=max(mine.largest.ns if mine is not None else 0, going_on.get(cause, 0)) / NS,
             evidence=_with_others(mine.largest.evidence if mine is not None else (), evidence),
+            reports=_reports(rank, cause, in_steps.get(cause)),
             writes_per_step=sum(log.writes for log in logs) / max(1, rank.steps.count),
         )
     saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
@@ -141,6 +146,14 @@ def _of_loader(rank: RankSnapshot, lost: Losses) -> dict[str, float]:
     """Seconds in stalls by cause, but for what was loaded in no fetch."""
     of = {cause.value: ns / NS for cause, ns in lost.stalls.items()}
     return of_loader(of, ((entry.cause.value, entry.evidence) for entry in rank.stalls.entries))
+
+
+def _reports(rank: RankSnapshot, cause: Cause, found: FoundBottleneck | None) -> bool:
+    """Whether a tracker is on most stacks of its stalls, or on half as many of ordinary steps as they lose to it."""
+    stacks = [stack for entry in rank.stalls.entries if entry.cause is cause for stack in entry.stacks]
+    if 2 * sum(map(reports, stacks)) > len(stacks):
+        return True
+    return found is not None and rank.reported > REPORTED * found.share
 
 
 def _of_steps(found: FoundBottleneck | None, steps: int) -> tuple[float, Sequence[Evidence]]:
