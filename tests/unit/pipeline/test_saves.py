@@ -710,3 +710,32 @@ def test_a_small_file_that_gets_its_name_at_last_is_a_save_behind_hundreds_of_ot
         played(driver, pipeline)
     driver.train(2)
     assert rank_of(played(driver, pipeline), driver).counters.saves == 600
+
+
+@pytest.mark.parametrize("first", ["rng_state.pth", "epoch_3/rank-0.pt"])
+def test_a_save_of_ordinary_steps_is_told_by_its_largest_file(first: str) -> None:
+    """Small ones come first, as random states do, and behind it."""
+    driver = Driver()
+    driver.begin()
+    for _ in range(200):
+        driver.step()
+        for place, (name, size) in enumerate([(first, 14_000), ("model.pt", SIZE), ("scheduler.pt", 1000)]):
+            driver.write(f"/run/{name}", size, 0.01, ino=8 + place)
+    (bottleneck,) = ended(driver).bottlenecks
+    assert bottleneck.summary.startswith("checkpoint /run/model.pt: ")
+    assert "one in each step" in bottleneck.summary
+
+
+@pytest.mark.parametrize("shards", [10, 2000])
+@pytest.mark.parametrize("main_first", [True, False])
+def test_a_save_of_thousands_of_files_is_told_by_its_main_one(shards: int, main_first: bool) -> None:
+    """The record of the first ones has left the list by its end."""
+    driver = trained()
+    files = [(f"/out/checkpoint-1/shard-{place}.pt", 500_000, 0.0005) for place in range(shards)]
+    main = ("/out/checkpoint-1/model.pt", SIZE, 0.2)
+    for place, (path, size, spent) in enumerate([main, *files] if main_first else [*files, main]):
+        driver.write(path, size, spent, ino=8 + place)
+    driver.train(60)
+    (stall,) = ended(driver).stalls
+    assert stall.summary.startswith("checkpoint /out/checkpoint-1/model.pt: ")
+    assert f" with {shards} more files" in stall.summary

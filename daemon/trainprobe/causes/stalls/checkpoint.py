@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups, io_limit, removing
@@ -132,7 +133,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     evidence += removals
     if not own and removing_ns > 0.5 * sum(taken.values()):
         return removing.alone(window, taken, evidence)
-    path = own[0].path if own else A_CHECKPOINT()
+    path = _told_by(own) if own else A_CHECKPOINT()
     more = len({s.path for s in own}) - 1 + sum(s.before.files for s in own if s.before)
     size = sum(s.sums.bytes for s in own)
     details = [SIZE(bytes=size, others=OTHERS(files=more) if more > 1 else ANOTHER if more else None)] if size else []
@@ -144,6 +145,12 @@ def claim(window: Window, left: Items) -> Claim | None:
     limit, figures = io_limit.found(window, own[0].key[1] if own else 0, writing=True)
     chain = [WRITES(path=path), *held_back(window), *limit]
     return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, [*evidence, *figures])
+
+
+def _told_by(saves: Sequence[Save]) -> str:
+    """The path of the file that took longest, the first of these; of a larger one where that has left the list."""
+    before = max((save.before for save in saves if save.before), key=attrgetter("largest"), default=None)
+    return before.path if before is not None and before.largest > saves[0].bytes else saves[0].path
 
 
 def _serialized(
@@ -235,7 +242,7 @@ def in_ordinary_steps(window: Window, saves: SavingSteps, serializing: Items) ->
         Evidence.of(IN_CALLS(), seconds(sum(calls.values())), "s", window.driver_pid),
         Evidence.of(ORDINARY_SAVES(), saves.ordinary, "", window.driver_pid),
     ]
-    path, steps = saves.path or A_CHECKPOINT(), saves.every
+    path, steps = saves.main or A_CHECKPOINT(), saves.every
     every = EACH_STEP() if steps == 1 else EVERY(steps=steps) if steps else None
     each = seconds(sum(taken.values()) / max(1, saves.ordinary))
     summary = IN_EACH(path=path, each=each, every=every, saves=saves.ordinary)
@@ -246,7 +253,7 @@ def without_steps(saves: Sequence[Save], ns: float, blocked: float, pid: int) ->
     """``ns`` of a driver's saves, where nothing tells which steps they lie in; they took ``blocked`` ns in all, with
     what is told as stalls."""
     own = spans(saves, 0, max(save.start_ns for save in saves) + 1)
-    path, count, spent = own[-1].path, len(own), seconds(blocked)
+    path, count, spent = own[-1].main, len(own), seconds(blocked)
     period = median(b.start_ns - a.start_ns for a, b in pairwise(own)) / NS if count > 2 else 0.0
     every = EVERY_SECONDS(seconds=period) if period else None
     summary = (

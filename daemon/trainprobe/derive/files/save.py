@@ -26,12 +26,14 @@ class FileSums:
     files: int
     bytes: int
     begin_ns: int
+    largest: int  # bytes of the largest one, which the save is told by
+    path: str  # of it
 
     def __add__(self, other: FileSums | None) -> FileSums:
         if other is None:
             return self
-        begin_ns = min(self.begin_ns, other.begin_ns)
-        return FileSums(self.files + other.files, self.bytes + other.bytes, begin_ns)
+        begin_ns, main = min(self.begin_ns, other.begin_ns), other if other.largest > self.largest else self
+        return FileSums(self.files + other.files, self.bytes + other.bytes, begin_ns, main.largest, main.path)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Save(_Placed):
     @property
     def sums(self) -> FileSums:
         """Of it, and of those before it."""
-        return FileSums(1, self.bytes, self.begin_ns) + self.before
+        return FileSums(1, self.bytes, self.begin_ns, self.bytes, self.path) + self.before
 
     @property
     def outcome(self) -> str:

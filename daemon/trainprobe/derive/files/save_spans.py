@@ -57,6 +57,8 @@ class SaveSpan:
     write_ns: int
     gap_ns: int
     path: str  # of the first file
+    main: str = ""  # path of the largest file, which the save is told by …
+    largest: int = 0  # … and its bytes
     calls_ns: int = 0  # in the calls on its files, and between two of one file
     ready: int = 0  # bytes of the files that are ready made
     between_ns: int = 0  # from the last call on one file to the open of the next, where that is ready made …
@@ -83,7 +85,8 @@ def spans(saves: Iterable[Save], start_ns: int, end_ns: int, *, until_ns: int = 
         calls_ns = _calls_ns(save)
         closed_ns = max(until_ns, save.start_ns + calls_ns)
         end = min(end_ns, closed_ns if save.end_ns is None else save.end_ns)
-        one = SaveSpan(save.start_ns, end, save.bytes, save.write_ns, save.gap_ns, save.path, calls_ns)
+        main, named = save.sums, (save.bytes, save.write_ns, save.gap_ns, save.path)
+        one = SaveSpan(save.start_ns, end, *named, main.path, main.largest, calls_ns)
         if one.ready_made:
             one = replace(one, ready=one.bytes)
         last = out[-1] if out else None
@@ -100,6 +103,7 @@ def _made_ready_ns(before: SaveSpan, one: SaveSpan) -> float:
 
 
 def _joined(one: SaveSpan, later: SaveSpan) -> SaveSpan:
+    main = later if later.largest > one.largest else one
     return SaveSpan(
         one.start_ns,
         max(one.end_ns, later.end_ns),
@@ -107,6 +111,8 @@ def _joined(one: SaveSpan, later: SaveSpan) -> SaveSpan:
         one.write_ns + later.write_ns,
         one.gap_ns + later.gap_ns,
         one.path,
+        main.main,
+        main.largest,
         one.calls_ns + later.calls_ns,
         one.ready + later.ready,
         one.between_ns + (max(0, later.start_ns - one.end_ns) if later.ready_made else 0),
@@ -229,6 +235,7 @@ class SavingSteps:
     count: int = 0  # saves since there was a baseline
     largest: int = 0  # bytes of one
     path: str = ""  # of the latest one's first file
+    main: str = ""  # of its largest
     ordinary: int = 0  # of them: in ordinary steps
     ordinary_ns: int = 0  # in those, from the first open to the last call
     ordinary_ahead_ns: int = 0  # directly before, at most
@@ -257,7 +264,7 @@ class SavingSteps:
             number = steps.first + min(bisect_right(ends, save.start_ns), len(ends) - 1)
             beside = save.path.startswith(self.path.rpartition("/")[0] + "/")
             self.count += judged and not (beside and self.recent and self.recent[-1][0] == number)
-            self.path = save.path
+            self.path, self.main = save.path, save.main
             if not self.recent or self.recent[-1][0] != number:
                 self.recent.append((number, save.start_ns))
 
