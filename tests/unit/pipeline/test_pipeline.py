@@ -860,6 +860,24 @@ def test_pictures_that_are_drawn_without_gradients_are_no_evaluation(name: str, 
     assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(phase, abs=0.05)
 
 
+@pytest.mark.parametrize(("waits", "phase"), [(0.6, 3.0), (0.0, 0.0)])
+def test_pictures_that_a_model_on_a_gpu_makes_are_an_evaluation(waits: float, phase: float) -> None:
+    """As a diffusion model's samples; the driver waits for the GPU. No stack was taken of it."""
+    driver = Driver()
+    driver.begin()
+    driver.train(40)
+    for _ in range(5):
+        driver.spend(0.6 - waits / 2, Leaf.CPU, Region.NO_GRAD)
+        driver.spend(waits / 2, Leaf.GPU, Region.NO_GRAD)
+    driver.write("/out/sample.png", 3_000_000, 0.001)
+    driver.train(40)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(phase, abs=0.05)
+    assert sum(rank.lost.values()) == pytest.approx(3.0 - phase, abs=0.05)
+    adds_up(rank)
+
+
 def test_pictures_that_each_evaluation_draws_do_not_hide_the_next_one() -> None:
     """Stacks were taken of the first two only."""
     driver = Driver()

@@ -67,7 +67,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     own = _without_other_work(window, taken, stacks)
     # rewards, k-nearest neighbours: with gradients on
     shown = (len(stacks) >= ENOUGH and all(named)) or (bool(shows) and quiet > _part(stacks, shows) * sum(own.values()))
-    other, drawn = _like_other_work(window, total), any(f.path.lower().endswith(_PICTURES) for f in window.files)
+    other, drawn = _like_other_work(window, total), _draws(window, taken, quiet)
     by_grad = shown or (not stacks and not other and not drawn and quiet - queued > 0.5 * total)
     if not fetched and not by_grad:
         usual, looked = window.usual_no_grad_ns, bool(stacks) and not shows and quiet > 0.5 * total
@@ -149,6 +149,13 @@ def _stacks(window: Window) -> list[Sequence[str]]:
         if shown or (is_whole(seen.frames) and not beside):
             found.append(seen.frames)
     return found
+
+
+def _draws(window: Window, taken: Items, quiet: float) -> bool:
+    """Whether pictures were written, and what ran with gradients off may have been their drawing: no model on a GPU,
+    which is waited for there."""
+    on_gpu = sum(ns for (state, of, _), ns in taken.items() if of == Region.NO_GRAD and state is State.GPU_WAIT)
+    return on_gpu < _OTHER * quiet and any(f.path.lower().endswith(_PICTURES) for f in window.files)
 
 
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
