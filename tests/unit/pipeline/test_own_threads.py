@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders.driver import START, Driver, moment, played
 from tests.unit.pipeline.test_pipeline import rank_of
+from trainprobe.derive.python.code_lines import Feeders
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.event import FileEventKind, PythonThread, RankSeen, StackSeen
 from trainprobe.model.frame import Frame
@@ -287,11 +288,12 @@ def test_a_child_that_computes_what_it_writes_to_a_pipe(state: str, share: float
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("heavier", [False, True])
+@pytest.mark.parametrize("pool", [(), (PythonThread(7, "decode (loader.py:35)"), PythonThread(8, LINE))])
 @pytest.mark.parametrize(
     ("busy", "fetches", "told"), [(1.0, False, "data_cpu"), (0.1, False, "unknown"), (1.0, True, "unknown")]
 )
 def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
-    busy: float, fetches: bool, told: str, ranks: int, heavier: bool
+    busy: float, fetches: bool, told: str, pool: tuple[PythonThread, ...], ranks: int, heavier: bool
 ) -> None:
     """A prefetcher of the training's own; one that waits for something itself is no riddle's answer. A rank of a
     distributed training waits there for no other one. ``heavier``: the steps compute more from some step on."""
@@ -314,7 +316,7 @@ def test_a_thread_that_fills_the_queue_too_slowly_in_each_step(
         if at % 30 == 20:
             rank = played(driver, pipeline).runs[next(iter(pipeline.runs))].ranks.by_pid[driver.pid][0]
             rank.ordinary.lines_ns = driver.now
-            others = (PythonThread(6, "watch (tqdm/monitor.py:60)"), PythonThread(5, LINE))
+            others = (PythonThread(6, "watch (tqdm/monitor.py:60)"), PythonThread(5, LINE), *pool)
             frames = (
                 "main (a.py:1)",
                 "Queue.get (python3.11/queue.py:171)",
@@ -400,3 +402,25 @@ def test_replicas_of_an_evaluation_do_no_work_of_the_trainings_own() -> None:
         played(driver, pipeline)
     driver.exit()
     assert rank_of(played(driver, pipeline), driver).lost["unknown"] > 200 * 0.025
+
+
+WAITS = ("main (a.py:1)", "Queue.get (python3.11/queue.py:171)", "Condition.wait (python3.11/threading.py:320)")
+
+
+@pytest.mark.parametrize(
+    ("others", "most"),
+    [
+        (("decode (loader.py:31)",), 5),
+        (("decode (loader.py:31)", "decode (loader.py:35)", "watch (tqdm/monitor.py:60)"), 5),
+        (("decode (loader.py:31)", "serve (rpc.py:9)"), None),
+    ],
+)
+def test_of_threads_that_do_different_things_nobody_knows_who_fills_the_queue(
+    others: tuple[str, ...], most: int | None
+) -> None:
+    feeders = Feeders()
+    threads = [PythonThread(5 + place, frame) for place, frame in enumerate(others)]
+    for turn in range(4):
+        feeders.add(WAITS, threads if turn % 2 else threads[::-1])
+    found = feeders.most()
+    assert (found.own_tid if found is not None else None) == most

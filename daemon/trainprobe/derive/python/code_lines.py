@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from operator import attrgetter
 
 from trainprobe.derive.memo import Memo
 from trainprobe.derive.python.evaluators import is_named
@@ -51,7 +52,8 @@ class WorkerStacks:
 
 @dataclass(slots=True)
 class Feeders:
-    """What the user's one other thread did where the driver was found to wait in a queue: it fills that."""
+    """What the user's one other thread did where the driver was found to wait in a queue: it fills that. Of several in
+    one function, a pool, the first stands for all."""
 
     stacks: int = 0  # of the driver
     waits: Counter[PythonThread] = field(default_factory=Counter)
@@ -59,8 +61,9 @@ class Feeders:
     def add(self, frames: Sequence[str], others: Sequence[PythonThread]) -> None:
         self.stacks += 1
         users = [one for one in others if is_own(one.frame)]
-        if frames and is_idle(frames) and len(users) == 1:
-            self.waits[users[0]] += 1
+        functions = {one.frame.rpartition(":")[0] for one in users}
+        if frames and is_idle(frames) and len(functions) == 1:
+            self.waits[min(users, key=attrgetter("own_tid"))] += 1
 
     def most(self) -> PythonThread | None:
         """The thread that most of the stacks show, where it was found most; None: no thread."""
