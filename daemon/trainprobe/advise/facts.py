@@ -52,6 +52,13 @@ class SettingsInput:
         told = (one.value for found in fake for one in found.evidence if one.key == CALLS)
         return next((round(value) for value in told if isinstance(value, (int, float))), 1)
 
+    @property
+    def workers_beside(self) -> int:
+        """Workers of other loaders, as an evaluation's, that live beside the training's at most."""
+        if self.loader is None or self.memory is None or not self.loader.workers:
+            return 0
+        return max(0, self.memory.workers - self.loader.workers)
+
     def handed_over(self, gain: float) -> float:
         """Of what workers gain, what a loop that puts its batches together by itself does not get: each call costs."""
         if self.loader is None or self.loader.workers:

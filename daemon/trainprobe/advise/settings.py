@@ -119,7 +119,9 @@ def _workers(facts: SettingsInput) -> ProposedSetting:
         return ProposedSetting(
             word("num_workers"), now, None, 0.0, saying("what a batch costs a worker was not measured")
         )
+    beside = facts.workers_beside
     fit = memory.most_workers() if memory is not None else None
+    fit = fit if fit is None else fit - beside
     if memory is not None and fit is not None and fit < load.workers:
         return _fewer(facts, load, memory, max(1, fit), now)
     best = load.best()
@@ -130,7 +132,7 @@ def _workers(facts: SettingsInput) -> ProposedSetting:
     reason = _batch_and_step(load)
     if best <= load.workers or gain < facts.worth:
         return ProposedSetting(word("num_workers"), now, None, 0.0, _enough(load, best))
-    taken = memory.with_(best) if memory is not None else None
+    taken = memory.with_(best + beside) if memory is not None else None
     return ProposedSetting(
         word("num_workers"), now, str(best), gain, reason, _worker_limit(load, fit, best), taken,
         memory.verdict(taken) if memory is not None else "", load.gain_at_most(best) * count,
@@ -210,7 +212,7 @@ def _fewer(facts: SettingsInput, load: Loader, memory: MemoryDemand, fit: int, n
     behind = load.swapped * facts.stalled("cpu_contention", "data_cpu")
     shorter = (ordinary - then) * rank.ordinary.count if swapping else lost - late - slower
     gain = max(0.0, late + behind + shorter)
-    taken = memory.with_(best)
+    taken = memory.with_(best + facts.workers_beside)
     reason = saying(
         "{workers:# worker|# workers} of {each} {workers:leaves|each leave} too little of {budget} ({scope}); "
         "swapping and reclaim took {lost} of the run and {swapping} of the workers' time",
@@ -253,7 +255,7 @@ def _prefetch(facts: SettingsInput) -> ProposedSetting:
                      number=len(late), each=seconds(median(late)))  # fmt: skip
         return ProposedSetting(word("prefetch_factor"), now, None, 0.0, why)
     wanted = found.factor
-    taken = memory.with_(load.workers, wanted) if memory is not None else None
+    taken = memory.with_(load.workers + facts.workers_beside, wanted) if memory is not None else None
     verdict = memory.verdict(taken) if memory is not None else ""
     if verdict == "out of memory":
         why = saying("{prefetch} would cover late batches, and take {memory}: more than there is",

@@ -169,6 +169,19 @@ def test_no_workers_for_a_compute_bound_run() -> None:
     assert str(told.reason) == "a step waits 1.0 ms of 101 ms for data: that is little"
 
 
+@pytest.mark.parametrize(
+    ("limit", "proposed", "memory"), [(20_000, "4", 7200), (7000, "3", 6100), (5700, None, None), (4000, "1", 3900)]
+)
+def test_workers_of_an_evaluation_keep_their_memory(limit: int, proposed: str | None, memory: int | None) -> None:
+    """Two of the training's, beside two that live on and are idle; a worker takes 1 GB, and 50 MB of batches."""
+    rank = a_rank(workers=2, wait=0.1, cpu=0.4)
+    rank.ordinary.workers, rank.workers.peak = 2, 4
+    rank.memory = Memory(limit_bytes=limit * MB, limit_scope="cgroup", shm_peak_bytes=400 * MB)
+    rank.memory.worker_private_bytes, rank.memory.taken_peak_bytes = 1000 * MB, 5000 * MB
+    told = settings(rank)["num_workers"]
+    assert (told.proposed, told.memory) == (proposed, memory * MB if memory else None)
+
+
 def test_what_fits_the_memory_is_the_limit_and_what_others_hold_is_not_ours() -> None:
     rank = a_rank(workers=2, wait=0.1, cpu=0.4)
     rank.memory = Memory(3000 * MB, 3000 * MB, 0, 200 * MB, None, 8000 * MB, "cgroup", 200 * MB, 1000 * MB)
