@@ -10,9 +10,18 @@ import pytest
 from tests.builders.driver import Driver, moment, ns, played
 from tests.unit.pipeline.test_pipeline import rank_of
 from trainprobe.model.cells import Leaf, Region, ThreadState
-from trainprobe.model.event import FileEventKind, FileLooked, ProcessEvent, ProcessEventKind, StackSeen, StepFile
+from trainprobe.model.event import (
+    FileEventKind,
+    FileLooked,
+    ProcessEvent,
+    ProcessEventKind,
+    PythonThread,
+    StackSeen,
+    StepFile,
+)
 from trainprobe.model.frame import Frame
 from trainprobe.model.report import Stall
+from trainprobe.model.sample import Inspection, ThreadLook
 from trainprobe.pipeline import Pipeline
 
 PATH = "/run/model.pt"
@@ -61,6 +70,62 @@ def test_a_wait_for_a_save_beside_the_steps_says_who_saves(by_thread: bool) -> N
     said = "beside the steps already" if by_thread else "another process saves already"
     assert any(said in advice for advice in stall.advice)
     assert not any("(asynchronously)" in advice for advice in stall.advice)
+
+
+GET = (
+    "next_batch (loader.py:20)",
+    "Queue.get (python3.11/queue.py:171)",
+    "Condition.wait (python3.11/threading.py:320)",
+)
+JOIN = ("finish (train.py:40)", "Thread.join (python3.11/threading.py:1119)")
+PAUSE = ("cool_down (train.py:50)",)
+ANSWER = ("step_wait (envs.py:50)", "Connection.recv (python3.11/connection.py:250)")
+FINISH = ("wait_until_finished (orbax/checkpointer.py:9)", "run_until_complete (python3.11/base_events.py:640)")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "stack", "command", "cause"),
+    [
+        (Leaf.LOCK, JOIN, "", "checkpoint"),
+        (Leaf.LOCK, (), "", "checkpoint"),
+        (Leaf.POLL, FINISH, "", "checkpoint"),
+        (Leaf.LOCK, GET, "", "unknown"),
+        (Leaf.POLL, ANSWER, "", "unknown"),
+        (Leaf.SLEEP, PAUSE, "", "unknown"),
+        (Leaf.SLEEP, (), "", "unknown"),
+        (Leaf.PIPE_READ, (), "nvidia-smi", "unknown"),
+        (Leaf.CHILD, (), "nvidia-smi", "unknown"),
+    ],
+)
+def test_what_else_is_waited_for_while_a_thread_saves(
+    leaf: Leaf, stack: tuple[str, ...], command: str, cause: str
+) -> None:
+    """An asynchronous save may go on for minutes: a pause, a command, a batch of a thread's are not for it."""
+    driver, pipeline = started()
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, PATH, opened=opened, tid=SAVER)
+    driver.train(20)
+    if command:
+        run_command(driver, UPLOAD, command)
+    begun, threads = driver.now, (PythonThread(6, "decode (loader.py:44)"), PythonThread(7, "save (torch/serial.py:9)"))
+    for look in range(3):
+        driver.spend(0.6, leaf)
+        beside = (
+            ThreadLook(66, 6, "R", "", ns(0.6 * look)),
+            ThreadLook(SAVER, 7, "D", "folio_wait_writeback", 0, PATH),
+        )
+        seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=beside)
+        if stack:
+            driver.events.append(
+                StackSeen(driver.now, driver.pid, driver.tid, ("main (a.py:1)", *stack), others=threads)
+            )
+        sample = replace(driver.sample(leaf), run=ThreadState.BLOCKED, since_ns=begun)
+        played(driver, pipeline, threads=(sample,), inspections=(seen,))
+    driver.train(20)
+    driver.file(FileEventKind.CLOSED, PATH, opened=opened, size=184_000_000, write=ns(3), tid=SAVER)
+    stall = stall_of(driver, pipeline)
+    assert stall.cause == cause
+    assert stall.seconds == pytest.approx(1.8, abs=0.05)
 
 
 def test_a_wait_for_a_batch_is_for_no_file_that_workers_write() -> None:

@@ -424,3 +424,24 @@ def test_of_threads_that_do_different_things_nobody_knows_who_fills_the_queue(
         feeders.add(WAITS, threads if turn % 2 else threads[::-1])
     found = feeders.most()
     assert (found.own_tid if found is not None else None) == most
+
+
+def test_a_thread_that_saves_reads_no_data() -> None:
+    """It is blocked on a device as well, while another one makes the batch."""
+    driver, pipeline = started()
+    opened = driver.now
+    driver.file(FileEventKind.OPENED, "/run/model.pt", opened=opened, tid=MONITOR)
+    for look in range(3):
+        driver.spend(0.4, Leaf.LOCK)
+        saver = ThreadLook(MONITOR, 6, "D", "folio_wait_writeback", 0, "/run/model.pt")
+        loader = ThreadLook(LOADER, 5, "R", "", round(0.4 * look * NS))
+        seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(loader, saver))
+        stack = StackSeen(driver.now, driver.pid, driver.tid, WAITS, others=(PythonThread(5, LINE),))
+        pipeline.step(
+            Frame(moment(driver.now), (*driver.events, stack), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,))
+        )
+        driver.events.clear()
+    steps(driver, 20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == "data_cpu"
+    assert stall.summary == f"the training thread waited for thread {LOADER} of the training on the CPU in {LINE}"

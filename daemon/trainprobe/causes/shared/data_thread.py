@@ -50,7 +50,8 @@ def claim(window: Window, left: Items) -> Claim | None:
     taken = at_lock(window, left)
     if not taken:
         return None
-    beside = window.late.beside.values()
+    savers = {*window.savers, *(save.tid for save in window.saves)}  # one that writes is blocked on a device, too
+    beside = [one for one in window.late.beside.values() if one.tid not in savers]
     reading = [one for one in beside if one.reading >= max(1.0, _MOSTLY * one.looks) and not is_named_output(one.path)]
     if reading:
         return _reads(window, taken, max(reading, key=lambda one: one.reading))

@@ -25,6 +25,7 @@ from trainprobe.derive.files.save_spans import (
     spans,
 )
 from trainprobe.derive.python.serializers import shown_by
+from trainprobe.derive.python.stacks import takes_from_queue
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -80,6 +81,7 @@ IN_SAVES = template(
 ORDINARY_SAVES = template("checkpoint.ordinary_saves", "saves in ordinary steps")
 _COMPUTES = (Leaf.CPU, Leaf.FILE_GAP)
 _WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
+_OF_PROCESSES = (Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ)
 _COVER = 0.8
 """A wait is for somebody else's save when the save covers so much of it."""
 UNUSUAL = 2.0
@@ -98,7 +100,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     waits = take_items(
         left,
         states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT],
-        leaves=_WAITS,
+        leaves=_leaves_for(window, others),
         regions=[region for region in Region if region != Region.FETCH],  # that is for a batch, whatever workers write
     )
     staged = copied_for_thread(window, left)
@@ -145,6 +147,23 @@ def claim(window: Window, left: Items) -> Claim | None:
     limit, figures = io_limit.found(window, own[0].key[1] if own else 0, writing=True)
     chain = [WRITES(path=path), *held_back(window), *limit]
     return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, [*evidence, *figures])
+
+
+def _leaves_for(window: Window, others: Sequence[Save]) -> Sequence[Leaf]:
+    """Where the driver may wait for these saves, [] nowhere. What goes on for minutes in a thread of its own is not
+    what a pause is for, or a command that it runs meanwhile; nor are what stacks show: a batch that it gets from a
+    queue, or another process's answer."""
+    leaves = [leaf for leaf in _WAITS if leaf is not Leaf.SLEEP or len(window.late.pauses) != 1]
+    if any(save.key[0] != window.driver_pid for save in others):
+        return leaves
+    command = window.child_command
+    stacks = [seen.frames for seen in window.late.stacks if seen.frames and not seen.running]
+    elsewhere = bool(stacks) and not any(map(shown_by, stacks))
+    if elsewhere or (command is not None and command.start_ns >= window.start_ns):
+        leaves = [leaf for leaf in leaves if leaf not in _OF_PROCESSES]
+    if elsewhere and all(map(takes_from_queue, stacks)):
+        leaves = [leaf for leaf in leaves if leaf is not Leaf.LOCK]
+    return leaves
 
 
 def _told_by(saves: Sequence[Save]) -> str:

@@ -104,6 +104,12 @@ def is_idle(stack: Sequence[str]) -> bool:
     return _is_queue(stack[-1])
 
 
+def takes_from_queue(stack: Sequence[str]) -> bool:
+    """Whether it waits for what somebody puts into a queue of Python's own."""
+    called = (frame for frame in stack if _file(frame).rpartition("/")[2] in ("queue.py", "queues.py"))
+    return is_idle(stack) and any(frame.partition(" (")[0].rpartition(".")[2] == "get" for frame in called)
+
+
 def _is_queue(frame: str) -> bool:
     return _file(frame).rpartition("/")[2].rstrip(")") in QUEUES
 
