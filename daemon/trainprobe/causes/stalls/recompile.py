@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput
-from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
+from trainprobe.causes.base import Claim, Items, Window, at_most, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import OTHER_WORK
+from trainprobe.causes.waiting import OTHER_WORK, evaluates
 from trainprobe.derive.python.compilers import in_compiler, is_torch
 from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.workers import in_rows
@@ -45,8 +45,9 @@ def claim(window: Window, left: Items) -> Claim | None:
     if not by_process and 2 * len(compiling) <= len(stacks):
         return None
     evaluating = [one for one in stacks if one not in compiling and is_named(one, window.loop)]
-    if evaluating and not by_process:  # an evaluation goes on once its own graph is compiled
-        taken = take_items(taken, part=len(compiling) / (len(compiling) + len(evaluating)))
+    if evaluating or (by_process and evaluates(window)):  # an evaluation goes on once its own graph is compiled
+        part = len(compiling) / (len(compiling) + len(evaluating)) if compiling else 0.0
+        taken = at_most(taken, max(part * total, _in_a_row_ns(window), window.compile_ns))
     evidence = []
     if window.compile_ns > 0:
         ran, cache = window.compilers, next((one.output for one in window.compilers if one.output), None)

@@ -136,6 +136,28 @@ def test_an_evaluation_whose_graph_is_compiled_first_is_its_own_behind_that() ->
     assert rank.counters.phase_seconds["evaluation"] == pytest.approx(2.0, abs=0.1)
 
 
+@pytest.mark.parametrize("stacks", [True, False])
+@pytest.mark.parametrize(("batches", "told"), [(0, 3.0), (25, 2.0)])
+def test_an_evaluation_goes_on_behind_the_compilers_of_its_graph(stacks: bool, batches: int, told: float) -> None:
+    """A second of tracing before them is theirs where nothing is evaluated."""
+    driver = begun()
+    pipeline = played(driver)
+    driver.fetch()
+    driver.spend(1.0, Leaf.CPU, Region.NO_GRAD if batches else Region.STEP)
+    compile_(driver, 3001, 2.0)
+    for _ in range(batches):
+        driver.fetch()
+        driver.spend(0.1, Leaf.CPU, Region.NO_GRAD)
+        if stacks:
+            outer = ("<module> (train.py:9)", "evaluate (train.py:30)", "forward (model.py:9)")
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, outer, running=True))
+    driver.train(20)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.lost == {"recompile": pytest.approx(told, abs=0.1)}
+    assert rank.counters.phase_seconds.get("evaluation", 0.0) == pytest.approx(0.1 * batches + 3 - told, abs=0.1)
+    adds_up(rank)
+
+
 def test_compiled_code_that_runs_is_no_compiling() -> None:
     assert not in_compiler(
         ("compile_wrapper (eval_frame.py:804)", "forward (aot_autograd.py:1180)", "call (cabc.py:60)")
