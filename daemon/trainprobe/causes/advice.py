@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from trainprobe.advise.facts import LEAST_GAIN
-from trainprobe.advise.frameworks import Subject, name_of, setting
+from trainprobe.advise.frameworks import Subject, is_noted, name_of, setting
 from trainprobe.advise.loader import Loader
 from trainprobe.advise.numbers import interval_for_share
 from trainprobe.advise.queue import Ahead
@@ -33,6 +33,11 @@ MORE_WORKERS = template(
     "advice.more_workers",
     "{setting}={best} instead of {workers}: a batch costs a worker {each:seconds}, a step without waiting takes "
     "{own:seconds}",
+)
+
+USE_WORKERS = template(
+    "data_inline.advice.use_workers",
+    "{setting}={workers} in the DataLoader{noted}: the loading, {share:percent} of the run, then runs beside the step",
 )
 
 MADE_AHEAD = template(
@@ -69,6 +74,7 @@ class AdviceInput:
     steps: int = 0  # that the run has done; 0: not known
     ahead: Ahead | None = None  # how many batches made ahead cover late ones; None: none do
     writes_per_step: float = 0.0  # to logs
+    after_last: bool = False  # of saves: a single one, after the last step
     reports: bool = False  # stacks show that it waits for an experiment tracker
     fetching: bool = False  # a DataLoader is seen to fetch
     framework: str | None = None  # that runs the loop
@@ -165,6 +171,13 @@ def with_made_ahead(f: AdviceInput, other: Message) -> list[Message]:
     """Batches made ahead and the ``other`` remedy for late ones: the former first where that saves most of the cost."""
     most = f.ahead is not None and f.ahead.saves >= MOST
     return [*made_ahead(f), other] if most else [other, *made_ahead(f)]
+
+
+def use_workers(f: AdviceInput) -> list[Message]:
+    """For a DataLoader without workers."""
+    name, workers = name_of(f.framework, Subject.WORKERS), f.best_workers or 1
+    noted = in_brackets(f, Subject.WORKERS, workers) if is_noted(f.framework, Subject.WORKERS) else None
+    return [USE_WORKERS(setting=name, workers=workers, noted=noted, share=f.share)]
 
 
 def more_workers(f: AdviceInput) -> list[Message]:

@@ -246,3 +246,19 @@ def test_an_interval_follows_from_the_number_of_occurrences_not_from_their_rhyth
     better = better_interval(AdviceInput(share=share, each=0.9, every=36, apart=301 / 4))
     assert better is not None
     assert 0.9 / (0.9 + better * 0.09) == pytest.approx(0.01, rel=0.1)
+
+
+@pytest.mark.parametrize(("workers", "best", "first"), [(0, 2, "num_workers=2 in the"), (0, 0, "copy"), (2, 0, "copy")])
+def test_who_reads_slow_storage_by_himself_is_advised_workers(workers: int, best: int, first: str) -> None:
+    load = Loader(workers, 0.1, 0.05, 1.0, 0.0, 0.05, 0.1, 8)
+    measured = AdviceInput(share=0.3, fetching=True, loader=load, best_workers=best)
+    told = advice(Cause.DATA_STORAGE, measured)
+    assert told[0].startswith(first)
+    assert any(one.startswith("copy the data to a local SSD") for one in told)
+
+
+@pytest.mark.parametrize("after_last", [True, False])
+def test_nothing_goes_on_beside_a_save_behind_the_last_step(after_last: bool) -> None:
+    told = advice(Cause.CHECKPOINT, AdviceInput(share=0.1, each=4.0, after_last=after_last))
+    assert any("so that the steps go on" in one for one in told) != after_last
+    assert any("optimizer's state" in one for one in told)

@@ -739,3 +739,15 @@ def test_a_save_of_thousands_of_files_is_told_by_its_main_one(shards: int, main_
     (stall,) = ended(driver).stalls
     assert stall.summary.startswith("checkpoint /out/checkpoint-1/model.pt: ")
     assert f" with {shards} more files" in stall.summary
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_single_save_behind_the_last_step_is_not_advised_to_run_beside_steps(goes_on: bool) -> None:
+    driver = trained()
+    driver.write("/run/final.pt", SIZE, 2.0)
+    if goes_on:
+        driver.train(40)
+    rank = ended(driver)
+    (stall,) = rank.stalls
+    assert stall.cause == "checkpoint"
+    assert any("so that the steps go on" in one for one in stall.advice) == goes_on

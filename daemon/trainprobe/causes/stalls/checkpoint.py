@@ -405,12 +405,13 @@ LESS_STATE = template(
 
 def _advice(f: AdviceInput) -> list[Message]:
     sync, beside = f.part(FSYNC_SECONDS, IN_CALLS), f.saw(SAVED_BESIDE) or f.saw(STAGED)
+    later = WAIT_LATER() if beside else WAIT_AT_NEXT() if f.saw(SAVED_IN_PROCESS) else SAVE_BESIDE()
     if f.part(removing.SECONDS, IN_CALLS) > 0.5:
         return [removing.BESIDE(), *rarer(f, SAVE_RARER, Subject.SAVE)]
     return [
         *([io_limit.RAISE()] if io_limit.is_reached(f) else []),
         *rarer(f, SAVE_RARER, Subject.SAVE),
-        WAIT_LATER() if beside else WAIT_AT_NEXT() if f.saw(SAVED_IN_PROCESS) else SAVE_BESIDE(),
+        *([] if f.after_last else [later]),  # no step goes on then
         FASTER_DISK(sync=sync) if sync > 0.5 else LESS_STATE(),
     ]
 

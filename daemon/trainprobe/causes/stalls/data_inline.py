@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trainprobe.advise.frameworks import Subject, is_noted, name_of
 from trainprobe.causes import groups
-from trainprobe.causes.advice import AdviceInput, in_brackets
+from trainprobe.causes.advice import AdviceInput, use_workers
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import ELSEWHERE, OUTSIDE, outside
@@ -41,12 +40,6 @@ def claim(window: Window, left: Items) -> Claim | None:
     )
 
 
-USE_WORKERS = template(
-    "data_inline.advice.use_workers",
-    "{setting}={workers} in the DataLoader{noted}: the loading, {share:percent} of the run, then runs beside the step",
-)
-
-
 LOAD_LESS = template(
     "data_inline.advice.load_less",
     "load less in the training thread, or more rarely (a smaller file, samples kept in memory, cheaper decoding): "
@@ -59,9 +52,7 @@ def _advice(f: AdviceInput) -> list[Message]:
         return [ELSEWHERE()]
     if f.best_workers == 0:
         return [LOAD_LESS()]
-    name, workers = name_of(f.framework, Subject.WORKERS), f.best_workers or 1
-    noted = in_brackets(f, Subject.WORKERS, workers) if is_noted(f.framework, Subject.WORKERS) else None
-    return [USE_WORKERS(setting=name, workers=workers, noted=noted, share=f.share)]
+    return use_workers(f)
 
 
 SPEC = CauseSpec(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainprobe.causes import groups, io_limit, waiting
-from trainprobe.causes.advice import AdviceInput, more_workers, with_made_ahead
+from trainprobe.causes.advice import AdviceInput, more_workers, use_workers, with_made_ahead
 from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.model.cause import Cause, Kind, State
@@ -92,7 +92,10 @@ def _advice(f: AdviceInput) -> list[Message]:
         return [*with_made_ahead(f, io_limit.RAISE()), LOCAL_COPY()]
     if f.saw(waiting.OUTSIDE):
         return [waiting.ELSEWHERE(), LOCAL_COPY()]
-    more = more_workers(f) if f.loader is not None and f.loader.workers else []
+    load = f.loader
+    if load is not None and not load.workers and f.best_workers:
+        return [*use_workers(f), LOCAL_COPY(), HIDE_LATENCY()]
+    more = more_workers(f) if load is not None and load.workers else []
     return [*more, *with_made_ahead(f, LOCAL_COPY()), HIDE_LATENCY()]
 
 

@@ -138,6 +138,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             every=(saves.every or saving.every) if rhythm else None,
             apart=max(1.0, steps / saves.saves) if rhythm else None,
             period=saves.period_ns / NS if rhythm and saves.every else 0.0,
+            after_last=steps > 0 and not rhythm,
         )
     return out
 
