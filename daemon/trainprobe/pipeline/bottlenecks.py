@@ -393,7 +393,10 @@ def _idle_workers(fold: RankState) -> bool:
 
 
 def _busy(fold: RankState) -> float:
-    """Part of the workers' time in which they worked while they were waited for (0 when there are none)."""
+    """Part of the workers' time in which they worked while they were waited for (0 when there are none); all of it,
+    where one mostly had no time left: of several loaders one may be slow."""
+    if fold.ordinary.saturated_ns > BUSY * fold.ordinary.ns:
+        return 1.0
     blocked = FETCHING if fold.ordinary.fetches else ()
     pool, worker_ns = fold.ordinary.pool_in_waits()
     work = sum(pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP, *blocked))

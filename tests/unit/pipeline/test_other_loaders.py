@@ -88,6 +88,31 @@ def test_workers_that_wait_for_a_network_at_once(idle: bool, blocked: tuple[int,
     adds_up(rank)
 
 
+@pytest.mark.parametrize(("slow", "cause"), [(0.3, "data_cpu"), (0.12, "unknown")])
+def test_one_of_two_loaders_is_too_slow(slow: float, cause: str) -> None:
+    """Three workers of the first are mostly idle; the second has a single one, which is never, or for half of the time:
+    then nobody knows what is waited for."""
+    training = Training(idle=False)
+    driver, seen = training.driver, training.driver.now
+    for step in range(300):
+        training.work(TRAINING[step % 3], 0.02, Leaf.CPU)
+        training.work(TRAINING[3], slow, Leaf.CPU)
+        driver.fetch(0.001, Leaf.POLL)
+        driver.fetch(0.25, Leaf.POLL)
+        driver.spend(0.02)
+        driver.backward()
+        driver.optimizer()
+        if driver.now - seen >= NS:
+            seen = driver.now
+            training.look()
+    rank = training.ended()
+    (bottleneck,) = rank.bottlenecks
+    assert bottleneck.cause == cause
+    assert bottleneck.seconds == pytest.approx(300 * 0.25, rel=0.1)
+    assert not any("single batches are late" in advice for advice in bottleneck.advice)
+    adds_up(rank)
+
+
 def test_workers_of_a_training_that_needs_few_batches_are_its_own() -> None:
     """Each makes one in eight seconds."""
     training = Training(idle=False)

@@ -100,7 +100,7 @@ def _advice(f: AdviceInput) -> list[Message]:
         return [NO_LOADER(where=where)]
     if f.saw(NEW_EPOCH):
         return with_made_ahead(f, OVER_THE_EDGE(each=f.each, where=where))
-    return with_made_ahead(f, DEAREST(where=where))
+    return with_made_ahead(f, (DEAREST if f.longest else CHEAPER)(where=where))
 
 
 SPEC = CauseSpec(

@@ -23,6 +23,8 @@ LATER = 0.6
 """Of a step."""
 _IDLE = frozenset({Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK})
 _WORK = tuple(cell(region, leaf) for region in Region for leaf in Leaf if leaf not in (*_IDLE, *QUEUED))
+SATURATED = 0.8
+"""Of its time: a worker of a loader that keeps up waits for work at times."""
 _WAKE_UPS = 0.002
 """Of its time: an idle worker of a DataLoader looks each few seconds whether the training lives."""
 
@@ -34,6 +36,7 @@ class _Worked:
     at_ns: int
     spent_ns: int
     worked_ns: int
+    since: tuple[int, int] = (0, 0)  # when its part of several turns of the workers began, and what it had done by then
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class OpenStep:
     """When samples of the driver came in this step, and for how long gradients had been off by then, ns."""
     _worked: dict[int, _Worked] = field(default_factory=dict)  # by worker
     _unused: set[int] = field(default_factory=set)  # workers that have made no batch for long
+    _saturated: set[int] = field(default_factory=set)  # workers that worked nearly all the time in the last turns
     _pool_at: dict[int, list[int]] = field(default_factory=dict)  # workers' leaf sums at the first sample in the step
 
     def begin(self) -> None:
@@ -80,7 +84,12 @@ class OpenStep:
         spent = sum(sample.cells[place] for place in _WORK)
         before = self._worked.get(sample.pid)
         works = before is None or spent - before.spent_ns > _WAKE_UPS * (at_ns - before.at_ns)
-        now = _Worked(at_ns, spent, at_ns if works or before is None else before.worked_ns)
+        since = (at_ns, spent) if before is None else before.since
+        if at_ns - since[0] > long_ns:
+            full = spent - since[1] > SATURATED * (at_ns - since[0])
+            (self._saturated.add if full else self._saturated.discard)(sample.pid)
+            since = at_ns, spent
+        now = _Worked(at_ns, spent, at_ns if works or before is None else before.worked_ns, since)
         self._worked[sample.pid] = now
         if works:
             self._unused.discard(sample.pid)
@@ -92,6 +101,11 @@ class OpenStep:
         """Live ones that have made no batch for long while others have: another loader's, as an evaluation's."""
         unused = len(self._unused)
         return unused if unused < len(self._worked) else 0
+
+    @property
+    def saturated(self) -> bool:
+        """Whether a worker has no time left: its loader is too slow, however idle those of another one are."""
+        return bool(self._saturated)
 
     def quiet_came_last(self, start_ns: int, end_ns: int, before: int, after: int) -> bool:
         """Whether half of the time with gradients off was in the end of the step; ``before`` and ``after``: that time,
@@ -110,6 +124,7 @@ class OpenStep:
         self._pool_at.pop(pid, None)
         self._worked.pop(pid, None)
         self._unused.discard(pid)
+        self._saturated.discard(pid)
 
     def add_stack(self, event: StackSeen, driver: int) -> None:
         if event.pid != driver:

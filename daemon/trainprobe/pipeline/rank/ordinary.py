@@ -75,6 +75,7 @@ class OrdinarySteps:
     churn: GpuMemoryCalls = NO_GPU_MEMORY_CALLS
     swap_faults: int = 0  # where the kernel tells them apart
     by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
+    saturated_ns: float = 0.0  # while a worker had no time left
     late: LateBatches = field(default_factory=LateBatches)
     _in_waits: WaitedPool = field(default_factory=WaitedPool)
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
@@ -87,14 +88,16 @@ class OrdinarySteps:
     of_workers: WorkerStacks = field(default_factory=WorkerStacks)
     _pending: Interval | None = None  # ordinary steps in a row, not in `items` yet
 
-    def add_step(self, step: Ordinary, units: int, workers: int) -> None:
-        """Take in an ordinary step that is as long as ``units`` steps, with so many live workers."""
+    def add_step(self, step: Ordinary, units: int, workers: int, *, saturated: bool = False) -> None:
+        """Take in an ordinary step that is as long as ``units`` steps, with so many live workers, one of which perhaps
+        had no time left."""
         if self._pending is None or not self._pending.extend(step.made_of):
             self.settle()
             self._pending = step.made_of.copy()
         self.ns += step.ns
         self.count += units
         self.fetches += step.fetches
+        self.saturated_ns += step.ns if saturated else 0
         self.by_workers[workers] = self.by_workers.get(workers, 0.0) + step.ns
         self._in_waits.add_step(step, workers)
         self.waits.step(units)

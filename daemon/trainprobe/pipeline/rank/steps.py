@@ -369,7 +369,7 @@ def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: Mar
         if (stolen or 0.0) < rank.policy.stolen_share:  # else its length is the hypervisor's doing
             ordinary.growth.add_step(step, baseline)
         ordinary.lengths.extend(ns / 1e9 for ns in step.lengths)
-    ordinary.add_step(step, units, rank.loader_workers)
+    ordinary.add_step(step, units, rank.loader_workers, saturated=rank.open.saturated)
     rank.stalls.open = None
 
 
