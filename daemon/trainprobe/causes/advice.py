@@ -75,7 +75,7 @@ class AdviceInput:
     ahead: Ahead | None = None  # how many batches made ahead cover late ones; None: none do
     writes_per_step: float = 0.0  # to logs
     after_last: bool = False  # of saves: a single one, after the last step
-    reports: bool = False  # stacks show that it waits for an experiment tracker
+    reports: bool = False  # stacks show that it waits for an experiment tracker, or for uploads
     fetching: bool = False  # a DataLoader is seen to fetch
     framework: str | None = None  # that runs the loop
     workers: int = 0  # live at once, at most

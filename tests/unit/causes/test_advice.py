@@ -15,6 +15,7 @@ from trainprobe.causes.stalls.cpu_bound import LOOKS
 from trainprobe.causes.stalls.cpu_contention import AFFINITY_CPUS, OWN_CPUS, OWN_THREADS, RUNNABLE, USES
 from trainprobe.causes.stalls.logging import BLOCKED_SECONDS
 from trainprobe.causes.stalls.logging import SECONDS as IN_LOGS
+from trainprobe.causes.stalls.network import TAKEN
 from trainprobe.causes.stalls.worker_hang import SINCE_DEATH
 from trainprobe.causes.stalls.worker_startup import PROCESSES_STARTED
 from trainprobe.derive.python.stacks import Where
@@ -262,3 +263,11 @@ def test_nothing_goes_on_beside_a_save_behind_the_last_step(after_last: bool) ->
     told = advice(Cause.CHECKPOINT, AdviceInput(share=0.1, each=4.0, after_last=after_last))
     assert any("so that the steps go on" in one for one in told) != after_last
     assert any("optimizer's state" in one for one in told)
+
+
+@pytest.mark.parametrize(("size", "ahead"), [(None, True), (300_000, True), (800_000_000, False)])
+def test_who_sends_much_asks_nobody(size: int | None, ahead: bool) -> None:
+    evidence = [] if size is None else [Evidence.of(TAKEN(), size, "bytes", 7)]
+    told = advice(Cause.NETWORK, AdviceInput(share=0.5, each=16.0, every=100, evidence=evidence))
+    assert any("ask for the next step's" in one for one in told) == ahead
+    assert any(one.startswith("send every ") for one in told) != ahead

@@ -16,6 +16,7 @@ SENDS = ("HTTPAdapter.send (requests/adapters.py:600)", "readinto (python3.11/so
 TRACKER = (*LOOP, "MlflowClient.log_metric (mlflow/client.py:1400)", *SENDS)
 OWN = (*LOOP, "log_to_server (report.py:8)", *SENDS)
 SERVER = (*LOOP, "VLLMClient.generate (trl/vllm_client.py:200)", *SENDS)
+UPLOAD = (*LOOP, "keep (train.py:40)", "upload_file (boto3/transfer.py:300)", *SENDS)
 FORWARD = (*LOOP, "forward (net.py:12)")
 
 
@@ -41,7 +42,7 @@ def test_a_tracker_in_each_step_is_asked_nothing_ahead(stack: tuple[str, ...], p
     assert "send from another thread or process" in bottleneck.advice[-1]
 
 
-@pytest.mark.parametrize("stack", [TRACKER, OWN, SERVER])
+@pytest.mark.parametrize("stack", [TRACKER, OWN, UPLOAD, SERVER])
 def test_a_tracker_every_few_steps_is_asked_nothing_ahead(stack: tuple[str, ...]) -> None:
     driver = Driver()
     driver.begin()

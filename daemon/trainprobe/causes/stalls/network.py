@@ -37,8 +37,8 @@ _MOSTLY = 0.5
 """Of the looks."""
 _OF_WORK, _ANSWER_SECONDS = 0.2, 0.5
 """Of the run, in waits so long in the median: nobody logs so dearly, the answers are what the training works with."""
-_WORTH = 100_000
-"""Bytes that are told."""
+_WORTH, _UPLOAD = 100_000, 20_000_000
+"""Bytes that are told; those that are no question."""
 
 
 def claim(window: Window, left: Items) -> Claim | None:
@@ -123,7 +123,9 @@ ASK_AHEAD = template(
 
 
 def _advice(f: AdviceInput) -> list[Message]:
-    if f.share > _OF_WORK and f.each >= _ANSWER_SECONDS and not (f.reports or f.saw(LOOKS_SENDING)):
+    sent = [one.value for one in f.evidence if one.key == TAKEN.id and isinstance(one.value, (int, float))]
+    sends = f.reports or max(sent, default=0) >= _UPLOAD or f.saw(LOOKS_SENDING)
+    if f.share > _OF_WORK and f.each >= _ANSWER_SECONDS and not sends:
         return [ASK_AHEAD(), SEND_BESIDE()]
     return [*rarer(f, SEND_RARER), SEND_EARLIER() if f.saw(LOOKS_SENDING) else SEND_BESIDE()]
 

@@ -1,4 +1,4 @@
-"""Whether Python stacks show that a training sends its figures to an experiment tracker, or reports them otherwise."""
+"""Whether Python stacks show that a training reports its figures, to an experiment tracker mostly, or uploads files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ _TRACKERS = frozenset(
 )
 _REPORTS = re.compile(r"(?:^|_)(?:log(?:s|ging)?(?:_(?!p|soft|like|sum)|$)|report|notify|(?:push|send|post)_metrics?)")
 """In the name of the user's own function: no log_prob."""
+_UPLOADS = re.compile(r"(?:^|_)(?:upload|push_to_hub)", re.IGNORECASE)
 
 
 def reports(stack: Sequence[str]) -> bool:
-    """Whether a tracker's function is on it, or the innermost one of the user's own is named like a report."""
-    if any(library(frame)[0].partition("/")[0] in _TRACKERS for frame in stack):
+    """Whether a tracker's function is on it, or one named like an upload; or the innermost one of the user's own
+    is named like a report."""
+    if any(library(frame)[0].partition("/")[0] in _TRACKERS or _UPLOADS.search(_name(frame)) for frame in stack):
         return True
     own = next((frame for frame in reversed(stack) if is_own(frame)), "")
-    return _REPORTS.search(own.partition(" (")[0].rpartition(".")[2].lower()) is not None
+    return _REPORTS.search(_name(own).lower()) is not None
+
+
+def _name(frame: str) -> str:
+    return frame.partition(" (")[0].rpartition(".")[2]
