@@ -33,6 +33,8 @@ ROUND_TRIPS = 2.0
 """… or, where the descriptor of each tensor comes over a socket, so many times as long as it computes."""
 IDLE_CPUS = 0.5
 """A host of which no more is idle is wholly used."""
+WORTH_A_WAIT, ALL_AT_ONCE = 0.7, 1.2
+"""Of the waits, and of all workers' time in them: what workers do that are waited for each time."""
 LAUNCHED = 0.8
 """Of the waits for the GPU, it works for so much: the rest are launches, and the way of its answer."""
 MINOR = 0.01
@@ -40,6 +42,7 @@ MINOR = 0.01
 _PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.SLEEP})
 """States in which ordinary steps wait for nobody that is known. (A save is the checkpoint rules'. The pause that a
 training's own code makes in each step may be for work that is done elsewhere.)"""
+_FOR_PROCESSES, _BETWEEN = (State.DATA_WAIT, State.LOCK), (Region.STEP, Region.NO_GRAD)
 _DATA = (State.DATA_WAIT, State.DATA_INLINE)
 _OF_DATA = (*_DATA, State.FAULT_IO)
 
@@ -389,7 +392,19 @@ def _starved(fold: RankState) -> bool:
 
 
 def _idle_workers(fold: RankState) -> bool:
-    return _busy(fold) < BUSY and not _starved(fold)
+    return _busy(fold) < BUSY and not (_starved(fold) or _work_in_waits(fold))
+
+
+def _work_in_waits(fold: RankState) -> bool:
+    """Whether workers of no DataLoader, environments or a pool's, work while they are waited for and at no other time:
+    then they are idle for as long as the training computes."""
+    ordinary = fold.ordinary
+    if ordinary.fetches or not ordinary.worker_ns:
+        return False
+    waits = take_items(ordinary.items, states=_FOR_PROCESSES, regions=_BETWEEN)
+    waited = sum(waits.values())
+    worked = sum(ordinary.pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP))
+    return WORTH_A_WAIT * waited <= worked <= ALL_AT_ONCE * waited * ordinary.worker_ns / ordinary.ns
 
 
 def _busy(fold: RankState) -> float:

@@ -356,6 +356,31 @@ def test_fetches_that_outnumber_backwards_are_fake_batching() -> None:
     assert rank_of(played(driver), driver).verdict.cause == "fake_batching"
 
 
+@pytest.mark.parametrize("leaf", [Leaf.POLL, Leaf.LOCK])
+@pytest.mark.parametrize(
+    ("work", "cause"), [(0.018, "data_cpu"), (0.005, "data_cpu"), (0.001, "unknown"), (0.045, "unknown")]
+)
+def test_processes_that_work_only_while_they_are_waited_for_are_not_idle(leaf: Leaf, work: float, cause: str) -> None:
+    """Environments that are stepped, or a pool that is asked, once in each step: all four of them for most of the wait,
+    or one for it. Who works for longer works ahead: of that nobody knows what the wait is for."""
+    driver = Driver()
+    driver.begin()
+    for pid in range(2000, 2004):
+        driver.fork(pid)
+    for _ in range(200):
+        driver.work(4 * work)
+        driver.spend(0.02, leaf)
+        driver.spend(0.08)
+        driver.backward(0.08)
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    (bottleneck,) = rank.bottlenecks
+    assert bottleneck.cause == cause
+    assert bottleneck.seconds == pytest.approx(190 * 0.02, rel=0.1)
+    adds_up(rank)
+
+
 def test_the_fetches_of_an_evaluation_make_no_fake_batching() -> None:
     """Steps that wait a little for their one batch, and an evaluation of many small ones."""
     driver = Driver()
