@@ -21,7 +21,7 @@ def blocked(a: Rank, b: Rank, step: float, error: float, unit: float = 1.0) -> W
 
     None: in one of them workers do not set the pace, are not blocked most of the time, or are more than in the other.
     """
-    if a.workers.peak != b.workers.peak or not all(_mostly(rank) for rank in (a, b)):
+    if _workers(a) != _workers(b) or not all(_mostly(rank) for rank in (a, b)):
         return None
     took = [(rank.ordinary.worker_blocked_seconds_per_batch or 0.0) * _batches(rank) for rank in (a, b)]
     change = took[1] - took[0]
@@ -44,9 +44,14 @@ def _mostly(rank: Rank) -> bool:
     ordinary = rank.ordinary
     waits = ordinary.states.get(WAIT, 0.0) >= BOUND * (ordinary.seconds or 0.0)
     batch, waited = batch_seconds(ordinary), ordinary.worker_blocked_seconds_per_batch or 0.0
-    return waits and rank.workers.peak > 0 and batch > 0 and waited >= MOSTLY * batch
+    return waits and _workers(rank) > 0 and batch > 0 and waited >= MOSTLY * batch
 
 
 def _batches(rank: Rank) -> float:
     """That each worker makes during a step."""
-    return (rank.ordinary.fetches or 0.0) / rank.workers.peak
+    return (rank.ordinary.fetches or 0.0) / _workers(rank)
+
+
+def _workers(rank: Rank) -> int:
+    """Of the training's own loader, as far as known: an evaluation's may live beside them."""
+    return rank.ordinary.workers or rank.workers.peak

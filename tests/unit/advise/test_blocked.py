@@ -52,6 +52,14 @@ def test_five_per_cent_more_are_told_and_by_the_sample_too(rng: random.Random) -
     assert compared(a, b, (8.0, 8.0)).waits_change == pytest.approx(compared(a, b).waits_change)
 
 
+def test_idle_workers_of_an_evaluation_make_no_difference_smaller(rng: random.Random) -> None:
+    a, b = ran(rng, workers=2), ran(rng, 1.05 * BATCH, workers=2)
+    alone = compared(a, b).waits_change
+    for rank, peak in ((a, 8), (b, 6)):
+        rank.ordinary.workers, rank.workers = 2, Workers(peak=peak)
+    assert compared(a, b).waits_change == pytest.approx(alone) == pytest.approx(0.05, abs=0.01)
+
+
 def more_workers(rank: Rank) -> None:
     rank.workers = Workers(peak=2)
 
