@@ -7,7 +7,7 @@ import pytest
 from tests.builders.driver import Driver, moment, ns, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import CELLS, Leaf, Level, Region, ThreadState, cell
-from trainprobe.model.event import ThreadSample
+from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
@@ -111,6 +111,19 @@ def test_one_of_two_loaders_is_too_slow(slow: float, cause: str) -> None:
     assert bottleneck.seconds == pytest.approx(300 * 0.25, rel=0.1)
     assert not any("single batches are late" in advice for advice in bottleneck.advice)
     adds_up(rank)
+
+
+def test_idle_workers_of_another_loader_are_not_asked_what_they_do() -> None:
+    training = Training(idle=True)
+    training.train(200, waits=0.05, each=0.36)
+    driver, asked = training.driver, set[int]()
+    for _ in range(100):
+        training.train(20, waits=0.05, each=0.36)
+        for pid, tid in training.pipeline.wants().stacks:
+            driver.events.append(StackSeen(driver.now, pid, tid, ("<module> (train.py:9)", "decode (data.py:3)")))
+            asked.add(pid)
+    assert asked & set(TRAINING)
+    assert not asked & set(EVALUATION)
 
 
 def test_workers_of_a_training_that_needs_few_batches_are_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import field
 
 from trainprobe.derive.python.frameworks import FrameworkSeen
@@ -97,10 +98,9 @@ class OpenStep:
             self._unused.add(sample.pid)
 
     @property
-    def unused_workers(self) -> int:
+    def unused_workers(self) -> Collection[int]:
         """Live ones that have made no batch for long while others have: another loader's, as an evaluation's."""
-        unused = len(self._unused)
-        return unused if unused < len(self._worked) else 0
+        return self._unused if len(self._unused) < len(self._worked) else ()
 
     @property
     def saturated(self) -> bool:

@@ -101,7 +101,7 @@ class RankState:
     @property
     def loader_workers(self) -> int:
         """Live workers of the training's own loader, as far as others are known."""
-        return max(0, self.lives.workers.count - self.open.unused_workers)
+        return max(0, self.lives.workers.count - len(self.open.unused_workers))
 
     def wait_context(self) -> WaitContext:
         """What decides how its waits are named."""

@@ -132,8 +132,7 @@ def _hidden(rank: RankState) -> int | None:
         return None
     worker = late.busy if late.busy is not None or late.worker is None else late.worker.pid
     if worker is None and len(late.asked) < SEEMINGLY_IDLE:
-        lives = rank.lives.workers.live.items()
-        worker = next((pid for pid, one in lives if one.role == "worker" and pid not in late.asked), None)
+        worker = next((pid for pid in _loader_workers(rank) if pid not in late.asked), None)
     return None if worker is None or worker in late.asked or late.stack_of(worker) else worker
 
 
@@ -166,9 +165,15 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     return [(worker, worker)]
 
 
+def _loader_workers(rank: RankState) -> list[int]:
+    """Of the training's own loader, as far as others are known."""
+    others = rank.open.unused_workers
+    return [pid for pid, life in rank.lives.workers.live.items() if life.role == "worker" and pid not in others]
+
+
 def _waited_worker(rank: RankState) -> int | None:
     """A worker, each in turn, where the driver waits for one now or for a part of each step; None: it does not."""
-    workers = sorted(pid for pid, life in rank.lives.workers.live.items() if life.role == "worker")
+    workers = sorted(_loader_workers(rank))
     if not workers or not (_waits(rank.open.sample) or _waits_in_each_step(rank)):
         return None
     return workers[rank.ordinary.of_workers.asked % len(workers)]
