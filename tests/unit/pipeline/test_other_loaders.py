@@ -126,6 +126,19 @@ def test_idle_workers_of_another_loader_are_not_asked_what_they_do() -> None:
     assert not asked & set(EVALUATION)
 
 
+def test_a_worker_that_hangs_is_its_trainings_own_however_long_that_goes_on() -> None:
+    """The others work on until all batches ahead are made; no step ends meanwhile."""
+    training = Training(idle=False)
+    training.train(200, waits=0.0005, each=0.12)
+    for second in range(40):
+        training.driver.spend(1.0, Leaf.POLL, Region.FETCH)
+        for pid in TRAINING[1:] if second < 30 else ():
+            training.work(pid, 0.5, Leaf.CPU)
+        training.look()
+        (state,) = training.pipeline.runs["train.py-0123abcd"].ranks.by_pid[training.driver.pid]
+        assert state.loader_workers == len(TRAINING)
+
+
 def test_workers_of_a_training_that_needs_few_batches_are_its_own() -> None:
     """Each makes one in eight seconds."""
     training = Training(idle=False)

@@ -152,7 +152,7 @@ def add_thread_sample(rank: RankState, sample: ThreadSample, at_ns: int) -> None
     elif sample.level == Level.COARSE and sample.pid != rank.seen.pid and sample.pid in rank.lives.workers.live:
         rank.open.worker_samples[sample.pid] = sample
         if rank.lives.workers.live[sample.pid].role == "worker":
-            rank.open.add_worker_sample(sample, at_ns, rank.turns_ns())
+            rank.open.add_worker_sample(sample, at_ns, rank.progress.clock.count, rank.turns())
         rank.files.slow.add_sample(sample, at_ns)
 
 

@@ -30,6 +30,14 @@ _WAKE_UPS = 0.002
 """Of its time: an idle worker of a DataLoader looks each few seconds whether the training lives."""
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Several rounds of a loader's workers, each of which makes a batch in each."""
+
+    ns: float
+    steps: int
+
+
 @dataclass(slots=True)
 class _Worked:
     """What a worker had done when it was sampled last, and when it was found to have worked. Times in ns."""
@@ -37,6 +45,7 @@ class _Worked:
     at_ns: int
     spent_ns: int
     worked_ns: int
+    worked_step: int  # of the driver
     since: tuple[int, int] = (0, 0)  # when its part of several turns of the workers began, and what it had done by then
 
 
@@ -80,21 +89,22 @@ class OpenStep:
         if len(self.quiet) < SAMPLES:
             self.quiet.append((at_ns, sum(sample.cells[place] for place in QUIET)))
 
-    def add_worker_sample(self, sample: ThreadSample, at_ns: int, long_ns: float) -> None:
-        """``long_ns``: a worker of the training's own loader makes batches more often than that."""
+    def add_worker_sample(self, sample: ThreadSample, at_ns: int, step: int, turns: Turns) -> None:
+        """``step``: that the driver is in. A worker of its own loader makes several batches in these ``turns``."""
         spent = sum(sample.cells[place] for place in _WORK)
         before = self._worked.get(sample.pid)
         works = before is None or spent - before.spent_ns > _WAKE_UPS * (at_ns - before.at_ns)
         since = (at_ns, spent) if before is None else before.since
-        if at_ns - since[0] > long_ns:
+        if at_ns - since[0] > turns.ns:
             full = spent - since[1] > SATURATED * (at_ns - since[0])
             (self._saturated.add if full else self._saturated.discard)(sample.pid)
             since = at_ns, spent
-        now = _Worked(at_ns, spent, at_ns if works or before is None else before.worked_ns, since)
+        worked = (at_ns, step) if works or before is None else (before.worked_ns, before.worked_step)
+        now = _Worked(at_ns, spent, *worked, since)
         self._worked[sample.pid] = now
         if works:
             self._unused.discard(sample.pid)
-        elif at_ns - now.worked_ns > long_ns:
+        elif at_ns - now.worked_ns > turns.ns and step - now.worked_step > turns.steps:
             self._unused.add(sample.pid)
 
     @property

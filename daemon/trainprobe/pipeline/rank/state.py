@@ -21,7 +21,7 @@ from trainprobe.pipeline.rank.files import FileActivity
 from trainprobe.pipeline.rank.ledger import LedgerSums
 from trainprobe.pipeline.rank.lives import Lives
 from trainprobe.pipeline.rank.memory import MemoryState
-from trainprobe.pipeline.rank.open_step import OpenStep
+from trainprobe.pipeline.rank.open_step import OpenStep, Turns
 from trainprobe.pipeline.rank.ordinary import OrdinarySteps
 from trainprobe.pipeline.rank.phases import Phases
 from trainprobe.pipeline.rank.progress import StepProgress
@@ -93,10 +93,10 @@ class RankState:
         self.memory.forget(pid)
         self.lives.workers.forget(pid)
 
-    def turns_ns(self) -> float:
-        """How long the workers take for several batches each, in ordinary steps."""
-        baseline = self.progress.baseline
-        return max(LEAST_TURNS_NS, TURNS * self.lives.workers.count * baseline.ns) if baseline.stands else inf
+    def turns(self) -> Turns:
+        """In which the workers make several batches each, in ordinary steps."""
+        baseline, steps = self.progress.baseline, TURNS * self.lives.workers.count
+        return Turns(max(LEAST_TURNS_NS, steps * baseline.ns) if baseline.stands else inf, steps)
 
     @property
     def loader_workers(self) -> int:
