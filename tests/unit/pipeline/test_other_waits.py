@@ -95,6 +95,7 @@ FINISH = ("wait_until_finished (orbax/checkpointer.py:9)", "run_until_complete (
         (Leaf.SLEEP, (), "", "unknown"),
         (Leaf.PIPE_READ, (), "nvidia-smi", "unknown"),
         (Leaf.CHILD, (), "nvidia-smi", "unknown"),
+        (Leaf.POLL, (), "date", "checkpoint"),
     ],
 )
 def test_what_else_is_waited_for_while_a_thread_saves(
@@ -107,6 +108,8 @@ def test_what_else_is_waited_for_while_a_thread_saves(
     driver.train(20)
     if command:
         run_command(driver, UPLOAD, command)
+    if command == "date":
+        driver.events.append(ProcessEvent(ProcessEventKind.EXIT, driver.now, UPLOAD, driver.pid, command, code=0))
     begun, threads = driver.now, (PythonThread(6, "decode (loader.py:44)"), PythonThread(7, "save (torch/serial.py:9)"))
     for look in range(3):
         driver.spend(0.6, leaf)

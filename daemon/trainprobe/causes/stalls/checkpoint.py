@@ -156,10 +156,12 @@ def _leaves_for(window: Window, others: Sequence[Save]) -> Sequence[Leaf]:
     leaves = [leaf for leaf in _WAITS if leaf is not Leaf.SLEEP or len(window.late.pauses) != 1]
     if any(save.key[0] != window.driver_pid for save in others):
         return leaves
-    command = window.child_command
+    command, ran_ns = window.child_command, 0
+    if command is not None and command.start_ns >= window.start_ns:
+        ran_ns = min(command.end_ns, window.end_ns) - command.start_ns
     stacks = [seen.frames for seen in window.late.stacks if seen.frames and not seen.running]
     elsewhere = bool(stacks) and not any(map(shown_by, stacks))
-    if elsewhere or (command is not None and command.start_ns >= window.start_ns):
+    if elsewhere or ran_ns > excess_ns(window) / 2:
         leaves = [leaf for leaf in leaves if leaf not in _OF_PROCESSES]
     if elsewhere and all(map(takes_from_queue, stacks)):
         leaves = [leaf for leaf in leaves if leaf is not Leaf.LOCK]
