@@ -63,7 +63,7 @@ class AdviceInput:
     repeated: float = 1.0  # of the run: without what comes once in it, as its start
     each: float = 0.0  # seconds of one stall, median, else of an ordinary step; of saves the mean, of both
     every: int | None = None  # steps between occurrences
-    apart: float | None = None  # the same on average; also of saves and lines of a log without a rhythm
+    apart: float | None = None  # the same on average, also without a rhythm; 0: of a single save after the last step
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: Where | None = None  # the Python line
     longest: float = 0.0  # seconds of the longest stall that is mostly of it, an open one too; 0: none is
@@ -74,8 +74,6 @@ class AdviceInput:
     steps: int = 0  # that the run has done; 0: not known
     ahead: Ahead | None = None  # how many batches made ahead cover late ones; None: none do
     writes_per_step: float = 0.0  # to logs
-    after_last: bool = False  # of saves: a single one, after the last step
-    reports: bool = False  # stacks show that it waits for an experiment tracker, or for uploads
     fetching: bool = False  # a DataLoader is seen to fetch
     framework: str | None = None  # that runs the loop
     workers: int = 0  # live at once, at most

@@ -1,15 +1,23 @@
-"""About a thread that writes a file: what held it back, and what of its waits for a processor is the save's."""
+"""About a thread that writes a file: what held it back, what of its waits is the save's, and which waits are for it."""
 
 from __future__ import annotations
 
-from trainprobe.causes.base import Items, Window, at_most, take_items
+from collections.abc import Sequence
+from operator import attrgetter
+
+from trainprobe.causes.base import Items, Window, at_most, excess_ns, take_items
 from trainprobe.causes.waiting import evaluates
+from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import SaveSpan, ahead_ns, spans
+from trainprobe.derive.python.serializers import shown_by
+from trainprobe.derive.python.stacks import takes_from_queue
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import State
-from trainprobe.model.cells import Region
+from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.message import Message, template
 
+_WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
+_OF_PROCESSES = (Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ)
 _STAGING = (State.COMPUTE, State.RUNQUEUE, State.LOCK, State.OTHER, State.GPU_WAIT)
 HELD_BACK = template(
     "writing.held_back",
@@ -57,3 +65,28 @@ def copied_for_thread(window: Window, left: Items) -> dict[Item, float]:
     quiet = take_items(left, states=_STAGING, regions=[Region.NO_GRAD])
     beside = take_items(left, states=_STAGING if known else _STAGING[2:], regions=[Region.STEP])
     return at_most({**quiet, **beside}, room)
+
+
+def leaves_for(window: Window, others: Sequence[Save]) -> Sequence[Leaf]:
+    """Where the driver may wait for these saves, [] nowhere. What goes on for minutes in a thread of its own is not
+    what a pause is for, or a command that it runs meanwhile; nor are what stacks show: a batch that it gets from a
+    queue, or another process's answer."""
+    leaves = [leaf for leaf in _WAITS if leaf is not Leaf.SLEEP or len(window.late.pauses) != 1]
+    if any(save.key[0] != window.driver_pid for save in others):
+        return leaves
+    command, ran_ns = window.child_command, 0
+    if command is not None and command.start_ns >= window.start_ns:
+        ran_ns = min(command.end_ns, window.end_ns) - command.start_ns
+    stacks = [seen.frames for seen in window.late.stacks if seen.frames and not seen.running]
+    elsewhere = bool(stacks) and not any(map(shown_by, stacks))
+    if elsewhere or ran_ns > excess_ns(window) / 2:
+        leaves = [leaf for leaf in leaves if leaf not in _OF_PROCESSES]
+    if elsewhere and all(map(takes_from_queue, stacks)):
+        leaves = [leaf for leaf in leaves if leaf is not Leaf.LOCK]
+    return leaves
+
+
+def told_by(saves: Sequence[Save]) -> str:
+    """The path of the file that took longest, the first of these; of a larger one where that has left the list."""
+    before = max((save.before for save in saves if save.before), key=attrgetter("largest"), default=None)
+    return before.path if before is not None and before.largest > saves[0].bytes else saves[0].path

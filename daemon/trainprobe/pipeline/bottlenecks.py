@@ -33,8 +33,6 @@ ROUND_TRIPS = 2.0
 """… or, where the descriptor of each tensor comes over a socket, so many times as long as it computes."""
 IDLE_CPUS = 0.5
 """A host of which no more is idle is wholly used."""
-WORTH_A_WAIT, ALL_AT_ONCE = 0.7, 1.2
-"""Of the waits, and of all workers' time in them: what workers do that are waited for each time."""
 LAUNCHED = 0.8
 """Of the waits for the GPU, it works for so much: the rest are launches, and the way of its answer."""
 MINOR = 0.01
@@ -42,7 +40,6 @@ MINOR = 0.01
 _PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.SLEEP})
 """States in which ordinary steps wait for nobody that is known. (A save is the checkpoint rules'. The pause that a
 training's own code makes in each step may be for work that is done elsewhere.)"""
-_FOR_PROCESSES, _BETWEEN = (State.DATA_WAIT, State.LOCK), (Region.STEP, Region.NO_GRAD)
 _DATA = (State.DATA_WAIT, State.DATA_INLINE)
 _OF_DATA = (*_DATA, State.FAULT_IO)
 
@@ -392,27 +389,12 @@ def _starved(fold: RankState) -> bool:
 
 
 def _idle_workers(fold: RankState) -> bool:
-    return _busy(fold) < BUSY and not (_starved(fold) or _work_in_waits(fold))
-
-
-def _work_in_waits(fold: RankState) -> bool:
-    """Whether workers of no DataLoader, environments or a pool's, work while they are waited for and at no other time:
-    then they are idle for as long as the training computes."""
-    ordinary = fold.ordinary
-    if ordinary.fetches or not ordinary.worker_ns:
-        return False
-    waits = take_items(ordinary.items, states=_FOR_PROCESSES, regions=_BETWEEN)
-    waited = sum(waits.values())
-    worked = sum(ordinary.pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP))
-    return WORTH_A_WAIT * waited <= worked <= ALL_AT_ONCE * waited * ordinary.worker_ns / ordinary.ns
+    return _busy(fold) < BUSY and not (_starved(fold) or fold.ordinary.works_in_waits)
 
 
 def _busy(fold: RankState) -> float:
-    """Part of the workers' time in which they worked while they were waited for (0 when there are none); all of it,
-    where one mostly had no time left: of several loaders one may be slow."""
-    if fold.ordinary.saturated_ns > BUSY * fold.ordinary.ns:
-        return 1.0
+    """Part of the workers' time in which they worked while they were waited for: 0 without any, 1 with a busy one."""
     blocked = FETCHING if fold.ordinary.fetches else ()
     pool, worker_ns = fold.ordinary.pool_in_waits()
     work = sum(pool[leaf] for leaf in (*CPU, *STORAGE, *SWAP, *blocked))
-    return work / worker_ns if worker_ns > 0 else 0.0
+    return 1.0 if fold.ordinary.saturated else work / worker_ns if worker_ns > 0 else 0.0

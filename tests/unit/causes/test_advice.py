@@ -260,7 +260,7 @@ def test_who_reads_slow_storage_by_himself_is_advised_workers(workers: int, best
 
 @pytest.mark.parametrize("after_last", [True, False])
 def test_nothing_goes_on_beside_a_save_behind_the_last_step(after_last: bool) -> None:
-    told = advice(Cause.CHECKPOINT, AdviceInput(share=0.1, each=4.0, after_last=after_last))
+    told = advice(Cause.CHECKPOINT, AdviceInput(share=0.1, each=4.0, apart=0.0 if after_last else None))
     assert any("so that the steps go on" in one for one in told) != after_last
     assert any("optimizer's state" in one for one in told)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from operator import attrgetter
 
 from trainprobe.advise.frameworks import Subject
 from trainprobe.causes import groups, io_limit, removing
@@ -13,7 +12,7 @@ from trainprobe.causes.advice import AdviceInput, rarer
 from trainprobe.causes.base import Claim, Items, Window, at_most, excess_ns, seconds, take_items
 from trainprobe.causes.spec import CauseSpec, OrderedRule
 from trainprobe.causes.waiting import evaluates, user_thread
-from trainprobe.causes.writing import copied_for_thread, held_back, optimized_ns
+from trainprobe.causes.writing import copied_for_thread, held_back, leaves_for, optimized_ns, told_by
 from trainprobe.derive.average import median
 from trainprobe.derive.files.save import Save
 from trainprobe.derive.files.save_spans import (
@@ -25,7 +24,6 @@ from trainprobe.derive.files.save_spans import (
     spans,
 )
 from trainprobe.derive.python.serializers import shown_by
-from trainprobe.derive.python.stacks import takes_from_queue
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -80,8 +78,6 @@ IN_SAVES = template(
 )
 ORDINARY_SAVES = template("checkpoint.ordinary_saves", "saves in ordinary steps")
 _COMPUTES = (Leaf.CPU, Leaf.FILE_GAP)
-_WAITS = (Leaf.LOCK, Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ, Leaf.SLEEP)
-_OF_PROCESSES = (Leaf.CHILD, Leaf.POLL, Leaf.PIPE_READ)
 _COVER = 0.8
 """A wait is for somebody else's save when the save covers so much of it."""
 UNUSUAL = 2.0
@@ -100,7 +96,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     waits = take_items(
         left,
         states=[State.LOCK, State.COLLECTIVE, State.OTHER, State.SLEEP, State.DATA_WAIT],
-        leaves=_leaves_for(window, others),
+        leaves=leaves_for(window, others),
         regions=[region for region in Region if region != Region.FETCH],  # that is for a batch, whatever workers write
     )
     staged = copied_for_thread(window, left)
@@ -135,7 +131,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     evidence += removals
     if not own and removing_ns > 0.5 * sum(taken.values()):
         return removing.alone(window, taken, evidence)
-    path = _told_by(own) if own else A_CHECKPOINT()
+    path = told_by(own) if own else A_CHECKPOINT()
     more = len({s.path for s in own}) - 1 + sum(s.before.files for s in own if s.before)
     size = sum(s.sums.bytes for s in own)
     details = [SIZE(bytes=size, others=OTHERS(files=more) if more > 1 else ANOTHER if more else None)] if size else []
@@ -147,31 +143,6 @@ def claim(window: Window, left: Items) -> Claim | None:
     limit, figures = io_limit.found(window, own[0].key[1] if own else 0, writing=True)
     chain = [WRITES(path=path), *held_back(window), *limit]
     return Claim(Cause.CHECKPOINT, taken, SUMMARY(path=path, details=details), chain, [*evidence, *figures])
-
-
-def _leaves_for(window: Window, others: Sequence[Save]) -> Sequence[Leaf]:
-    """Where the driver may wait for these saves, [] nowhere. What goes on for minutes in a thread of its own is not
-    what a pause is for, or a command that it runs meanwhile; nor are what stacks show: a batch that it gets from a
-    queue, or another process's answer."""
-    leaves = [leaf for leaf in _WAITS if leaf is not Leaf.SLEEP or len(window.late.pauses) != 1]
-    if any(save.key[0] != window.driver_pid for save in others):
-        return leaves
-    command, ran_ns = window.child_command, 0
-    if command is not None and command.start_ns >= window.start_ns:
-        ran_ns = min(command.end_ns, window.end_ns) - command.start_ns
-    stacks = [seen.frames for seen in window.late.stacks if seen.frames and not seen.running]
-    elsewhere = bool(stacks) and not any(map(shown_by, stacks))
-    if elsewhere or ran_ns > excess_ns(window) / 2:
-        leaves = [leaf for leaf in leaves if leaf not in _OF_PROCESSES]
-    if elsewhere and all(map(takes_from_queue, stacks)):
-        leaves = [leaf for leaf in leaves if leaf is not Leaf.LOCK]
-    return leaves
-
-
-def _told_by(saves: Sequence[Save]) -> str:
-    """The path of the file that took longest, the first of these; of a larger one where that has left the list."""
-    before = max((save.before for save in saves if save.before), key=attrgetter("largest"), default=None)
-    return before.path if before is not None and before.largest > saves[0].bytes else saves[0].path
 
 
 def _serialized(
@@ -413,7 +384,7 @@ def _advice(f: AdviceInput) -> list[Message]:
     return [
         *([io_limit.RAISE()] if io_limit.is_reached(f) else []),
         *rarer(f, SAVE_RARER, Subject.SAVE),
-        *([] if f.after_last else [later]),  # no step goes on then
+        *([] if f.apart == 0 else [later]),  # no step goes on then
         FASTER_DISK(sync=sync) if sync > 0.5 else LESS_STATE(),
     ]
 

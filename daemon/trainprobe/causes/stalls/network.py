@@ -33,6 +33,7 @@ PEER = template("network.peer", "peer")
 TAKEN = template("network.taken", "sent, and taken by the peer")
 _OF_THREAD = (BY_THREAD, FOR_THREAD, THREAD_SENDS, AT_A_LOCK)
 _OF_PROCESS = (BY_PROCESS, FOR_PROCESS, PROCESS_SENDS, FOR_CHILD)
+REPORTS = "network.reports"  # the evidence that stacks show a tracker, or an upload
 _MOSTLY = 0.5
 """Of the looks."""
 _OF_WORK, _ANSWER_SECONDS = 0.2, 0.5
@@ -124,7 +125,8 @@ ASK_AHEAD = template(
 
 def _advice(f: AdviceInput) -> list[Message]:
     sent = [one.value for one in f.evidence if one.key == TAKEN.id and isinstance(one.value, (int, float))]
-    sends = f.reports or max(sent, default=0) >= _UPLOAD or f.saw(LOOKS_SENDING)
+    reports = any(one.key == REPORTS for one in f.evidence)
+    sends = reports or max(sent, default=0) >= _UPLOAD or f.saw(LOOKS_SENDING)
     if f.share > _OF_WORK and f.each >= _ANSWER_SECONDS and not sends:
         return [ASK_AHEAD(), SEND_BESIDE()]
     return [*rarer(f, SEND_RARER), SEND_EARLIER() if f.saw(LOOKS_SENDING) else SEND_BESIDE()]

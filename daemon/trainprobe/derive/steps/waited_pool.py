@@ -25,12 +25,14 @@ class WaitedPool:
 
     pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
     worker_ns: float = 0.0  # live workers x time
+    saturated_ns: float = 0.0  # of all steps: while a worker had no time left
     _open: Interval | None = None
     _ns: int = 0
     _worker_ns: float = 0.0
 
-    def add_step(self, step: Ordinary, workers: int) -> None:
-        """Take in an ordinary step with so many live workers."""
+    def add_step(self, step: Ordinary, workers: int, *, saturated: bool = False) -> None:
+        """Take in an ordinary step with so many live workers, one of which perhaps had no time left."""
+        self.saturated_ns += step.ns if saturated else 0
         if self._open is None or not self._open.extend(step.made_of):
             self._close()
             self._open = step.made_of.copy()

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from trainprobe.causes.base import take_items
+from trainprobe.causes.waiting import CPU, STORAGE, SWAP
 from trainprobe.derive.python.code_lines import PythonLines, WorkerStacks
 from trainprobe.derive.steps.baseline import Baseline, Ordinary
 from trainprobe.derive.steps.instruction_counting import Counting
@@ -25,6 +27,10 @@ MAKEUP_EVERY = 80
 """Ordinary steps between two readings of what they are made of."""
 TURNS, SELDOM = 2, 20
 """So many turns of all workers, and so many batches, come for each late one where that is a single one."""
+WORTH_A_WAIT, ALL_AT_ONCE = 0.7, 1.2
+"""Of the waits, and of all workers' time in them: what workers do that are waited for each time."""
+_FOR_PROCESSES, _BETWEEN = (State.DATA_WAIT, State.LOCK), (Region.STEP, Region.NO_GRAD)
+_WORK = (*CPU, *STORAGE, *SWAP)
 _BACKWARD = cell(Region.BACKWARD, Leaf.CPU)
 _QUEUED = tuple(cell(region, leaf) for region in Region for leaf in QUEUED)
 
@@ -75,7 +81,6 @@ class OrdinarySteps:
     churn: GpuMemoryCalls = NO_GPU_MEMORY_CALLS
     swap_faults: int = 0  # where the kernel tells them apart
     by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
-    saturated_ns: float = 0.0  # while a worker had no time left
     late: LateBatches = field(default_factory=LateBatches)
     _in_waits: WaitedPool = field(default_factory=WaitedPool)
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
@@ -97,9 +102,8 @@ class OrdinarySteps:
         self.ns += step.ns
         self.count += units
         self.fetches += step.fetches
-        self.saturated_ns += step.ns if saturated else 0
         self.by_workers[workers] = self.by_workers.get(workers, 0.0) + step.ns
-        self._in_waits.add_step(step, workers)
+        self._in_waits.add_step(step, workers, saturated=saturated)
         self.waits.step(units)
         if self.waits.full:
             self.settle()
@@ -114,6 +118,21 @@ class OrdinarySteps:
         """As many as mostly lived while there were some; an evaluation's own come and go. None: there were none."""
         some = {workers: ns for workers, ns in self.by_workers.items() if workers}
         return max(some, key=lambda workers: some[workers]) if some else None
+
+    @property
+    def saturated(self) -> bool:
+        """Whether a worker mostly had no time left."""
+        return 2 * self._in_waits.saturated_ns > self.ns
+
+    @property
+    def works_in_waits(self) -> bool:
+        """Whether workers of no DataLoader, environments or a pool's, work while they are waited for and at no other
+        time: then they are idle for as long as the training computes."""
+        if self.fetches or not self.worker_ns:
+            return False
+        waited = sum(take_items(self.items, states=_FOR_PROCESSES, regions=_BETWEEN).values())
+        worked = sum(self.pool[leaf] for leaf in _WORK)
+        return WORTH_A_WAIT * waited <= worked <= ALL_AT_ONCE * waited * self.worker_ns / self.ns
 
     def add_waited(self, pool: Sequence[int], fetches: int) -> None:
         """Take in what the workers did in a step that stalled for data."""

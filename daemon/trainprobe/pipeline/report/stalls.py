@@ -16,6 +16,7 @@ from trainprobe.advise.numbers import repeated
 from trainprobe.causes.advice import SHARE, AdviceInput, no_setting
 from trainprobe.causes.registry import SPECS, explained_by_worker
 from trainprobe.causes.spec import LINE_AND
+from trainprobe.causes.stalls.network import REPORTS
 from trainprobe.derive.average import mean, median
 from trainprobe.derive.python.stacks import MOST, Where, common, of_worker, shared, waits_for_work
 from trainprobe.derive.python.trackers import reports
@@ -116,8 +117,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             period=rank.stalls.period.get(cause, 0.0),
             where=where,
             longest=max(mine.largest.ns if mine is not None else 0, going_on.get(cause, 0)) / NS,
-            evidence=_with_others(mine.largest.evidence if mine is not None else (), evidence),
-            reports=_reports(rank, cause, in_steps.get(cause)),
+            evidence=[*_with_others(mine, evidence), *_reports(rank, cause, in_steps.get(cause))],
             writes_per_step=sum(log.writes for log in logs) / max(1, rank.steps.count),
         )
     saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
@@ -136,9 +136,8 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             saving,
             each=total[Cause.CHECKPOINT] / saves.saves / NS,
             every=(saves.every or saving.every) if rhythm else None,
-            apart=max(1.0, steps / saves.saves) if rhythm else None,
+            apart=max(1.0, steps / saves.saves) if rhythm else 0.0 if steps else None,
             period=saves.period_ns / NS if rhythm and saves.every else 0.0,
-            after_last=steps > 0 and not rhythm,
         )
     return out
 
@@ -149,12 +148,13 @@ def _of_loader(rank: RankSnapshot, lost: Losses) -> dict[str, float]:
     return of_loader(of, ((entry.cause.value, entry.evidence) for entry in rank.stalls.entries))
 
 
-def _reports(rank: RankSnapshot, cause: Cause, found: FoundBottleneck | None) -> bool:
+def _reports(rank: RankSnapshot, cause: Cause, found: FoundBottleneck | None) -> list[Evidence]:
     """Whether a tracker is on most stacks of its stalls, or on half as many of ordinary steps as they lose to it."""
     stacks = [stack for entry in rank.stalls.entries if entry.cause is cause for stack in entry.stacks]
-    if 2 * sum(map(reports, stacks)) > len(stacks):
-        return True
-    return found is not None and rank.reported > REPORTED * found.share
+    shown = 2 * sum(map(reports, stacks)) > len(stacks)
+    if shown or (found is not None and rank.reported > REPORTED * found.share):
+        return [Evidence("", None, key=REPORTS)]
+    return []
 
 
 def _of_steps(found: FoundBottleneck | None, steps: int) -> tuple[float, Sequence[Evidence]]:
@@ -164,8 +164,9 @@ def _of_steps(found: FoundBottleneck | None, steps: int) -> tuple[float, Sequenc
     return found.ns / NS / max(1, steps), found.claim.evidence
 
 
-def _with_others(evidence: Sequence[Evidence], others: Sequence[Evidence]) -> Sequence[Evidence]:
+def _with_others(mine: _OfCause | None, others: Sequence[Evidence]) -> Sequence[Evidence]:
     """What the longest stall shows, and of ordinary steps what it does not."""
+    evidence = mine.largest.evidence if mine is not None else ()
     keys = {one.key for one in evidence}
     return (*evidence, *(one for one in others if one.key not in keys))
 
