@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainprobe.derive.files.purpose import FileClass
-from trainprobe.derive.steps.baseline import WINDOW, Baseline, Ordinary
+from trainprobe.derive.steps.baseline import TOGETHER, WINDOW, Baseline, Ordinary
 from trainprobe.derive.steps.interval import MOST_FILES, Files, Interval, items_of, joined, pool_of
 from trainprobe.derive.steps.ledger import WaitContext
 from trainprobe.model.cells import CELLS, LEAVES, Leaf, Region, cell
@@ -83,7 +83,8 @@ def test_the_baseline_is_the_median_of_the_last_steps(told: list[tuple[int, int]
     assert baseline.fetches() == median(fetches for _, fetches, _ in last)
     assert baseline.backwards() == median(backwards for _, _, backwards in last)
     reach, counts = 0, [count for _, count in told]
-    while reach < len(told) and sum(counts[-reach:] if reach else ()) < WINDOW:
+    while sum(counts[len(counts) - reach :]) < min(baseline.steps, sum(counts)):
         reach += 1
-    assert baseline.steps == sum(counts[-reach:])
-    assert sum(baseline.items().values()) == pytest.approx(sum(spent[-reach:]) / baseline.steps)
+    assert baseline.steps == sum(counts[len(counts) - reach :])
+    assert min(WINDOW, sum(counts)) <= baseline.steps < WINDOW + max(TOGETHER, *counts)
+    assert sum(baseline.items().values()) == pytest.approx(sum(spent[len(spent) - reach :]) / baseline.steps)
