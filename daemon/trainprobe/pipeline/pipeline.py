@@ -42,7 +42,7 @@ INSPECTED = 16
 LOOKS_NS = 10 * NS
 """So long after a late driver slept it is traced for which files drivers ask: to end that takes a while."""
 ENDED, ENDED_RANKS, ENDED_AT_ONCE = 16, 64, 256
-"""Ended runs kept in the report, with so many ranks in all, but the latest of each user in any case; together with
+"""Ended runs kept in the report; with so many ranks in all, but the latest of who has most in any case; together with
 those whose end is less than ``TELLING_NS`` old."""
 TELLING_NS = 30 * NS
 """Each report has its time until then, also one that a small budget delays, and the history's."""
@@ -212,9 +212,10 @@ class Pipeline:
             users.setdefault(user, []).append((name, ranks))
         left, all_ranks = len(ended), sum(ranks for _, _, ranks in ended)
         while left > ENDED or all_ranks > ENDED_RANKS:
-            crowds = users.values() if left > ENDED else [own for own in users.values() if len(own) > 1]
-            most = max(crowds, key=len if left > ENDED else _ranks_of, default=[])
-            if not most or (left <= ENDED_AT_ONCE and self._now - self._ended_ns[most[0][0]] < TELLING_NS):
+            most = max(users.values(), key=len if left > ENDED else _ranks_of)
+            if left <= ENDED and len(most) == 1:
+                break
+            if left <= ENDED_AT_ONCE and self._now - self._ended_ns[most[0][0]] < TELLING_NS:
                 break
             name, ranks = most.pop(0)
             left, all_ranks = left - 1, all_ranks - ranks

@@ -80,6 +80,8 @@ CROWDED_SHARE = template("cpu_contention.crowded_share", "time in which some tas
 _CROWDED = 0.5
 """Of the time: from then on it says why a thread gets no CPU. The same of a step's excess, where the training thread
 itself had none."""
+_SLOWED = 0.8
+"""Of a step's excess: a thread that waited for a CPU for so much of it was slowed in the rest by the same others."""
 _QUEUED = 3
 """Workers that are runnable for so many times as long as they compute do not compute for long: they get no CPU."""
 _HANDOVER_NS = NS // 100
@@ -138,6 +140,16 @@ def claim(window: Window, left: Items) -> Claim | None:
     busiest = OTHERS if len(others) > 1 else ONE_OTHER
     who = busiest(name=others[0].comm, pid=others[0].pid) if others else None
     return Claim(Cause.CPU_CONTENTION, taken, SUMMARY(seconds=told, who=who), chain, evidence)
+
+
+def claim_slowed(window: Window, left: Items) -> Claim | None:
+    """What the training thread computed longer in a step that mostly waited for a CPU: between its turns others use the
+    caches, and the other half of its core. Not a heavier batch, which would be the larger part."""
+    queued = sum(take_items(left, states=[State.RUNQUEUE]).values())
+    taken = take_items(left, states=[State.COMPUTE])
+    if not taken or queued < _SLOWED * excess_ns(window) or sum(taken.values()) > (1 - _SLOWED) / _SLOWED * queued:
+        return None
+    return Claim(Cause.CPU_CONTENTION, taken)
 
 
 def claim_workers(window: Window, left: Items) -> Claim | None:
@@ -300,6 +312,7 @@ SPEC = CauseSpec(
     rules=(
         OrderedRule(claim_standstill, stall=12),
         OrderedRule(claim_workers, stall=138),
+        OrderedRule(claim_slowed, stall=238),
         OrderedRule(claim, stall=260, ordinary=120),
         OrderedRule(claim_handover, stall=265),
         OrderedRule(claim_stolen, stall=270),
