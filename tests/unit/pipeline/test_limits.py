@@ -397,6 +397,21 @@ def test_descriptors_that_grow_are_told_with_their_kind() -> None:
     assert host.rank.counters.fd_exhaustion_seconds == warning.eta_seconds
 
 
+@pytest.mark.parametrize("alive", [True, False])
+def test_what_was_read_after_a_worker_had_gone_says_nothing_of_the_room_that_it_lacked(alive: bool) -> None:
+    """Its files in /dev/shm go with it: 45 kB of 29 MB would be in use when it ran out of room."""
+    host = Host()
+    fds = [LimitSample(RUN, "fds", 50, 1024, pid=PID), LimitSample(RUN, "fds", 53, 1024, pid=WORKER)]
+    shm = LimitSample(RUN, "shm", 28_000_000 if alive else 45_056, 29_360_128, "host", "0:25", PID)
+    full = CallFailed(host.driver.now, WORKER, WORKER, "fallocate", 28, 1, 25, 6, True, "/dev/shm/torch_2000_1")
+    host.second(full, limits=(shm, *fds[: 1 + alive]))
+    (warning,) = (one for one in host.rank.warnings if one.cause == "shm_exhaustion")
+    told = {one.message.id: one for one in warning.evidence if one.message is not None}
+    assert ("are used" in warning.summary, "shm_exhaustion.used" in told) == (alive, alive)
+    assert told["shm_exhaustion.size"].value == 29_360_128
+    assert told["shm_exhaustion.fds_are_not"].pid == (WORKER if alive else PID)
+
+
 @pytest.mark.parametrize("apart", [1_000_000, 5 * EACH_RANK_NS])
 def test_what_a_run_ends_by_is_told_however_soon_after_another_failure(apart: int) -> None:
     host = Host()

@@ -79,7 +79,7 @@ def check(s: Situation) -> Iterator[Notice]:
 def _happened(
     s: Situation, shm: LimitSample | None, pid: int, at_ns: int, what: Message, evidence: list[Evidence]
 ) -> Notice:
-    full = ARE_USED(used=shm.used, limit=shm.limit) if shm else None
+    full = ARE_USED(used=shm.used, limit=shm.limit) if shm and _in_time(s, pid) else None
     return Notice(
         "shm-error",
         Cause.SHM_EXHAUSTION,
@@ -92,13 +92,18 @@ def _happened(
     )
 
 
+def _in_time(s: Situation, pid: int) -> bool:
+    """Whether the process was read while it lived, as far as that is known: with it goes what it had in /dev/shm."""
+    known = s.limits.of_process("fds", pid) is not None
+    return known or s.limits.of_process("fds", s.driver) is None
+
+
 def _evidence(s: Situation, shm: LimitSample | None, pid: int) -> list[Evidence]:
     found = []
+    if shm is not None and _in_time(s, pid):
+        found.append(Evidence.of(USED(), shm.used, "bytes", None, "/dev/shm"))
     if shm is not None:
-        found += [
-            Evidence.of(USED(), shm.used, "bytes", None, "/dev/shm"),
-            Evidence.of(SIZE(), shm.limit, "bytes", None, "/dev/shm"),
-        ]
+        found.append(Evidence.of(SIZE(), shm.limit, "bytes", None, "/dev/shm"))
     held = [(p.shm_bytes, p) for p in s.processes if p.shm_bytes]
     for bytes_, process in sorted(held, key=lambda pair: -pair[0])[:3]:
         found.append(Evidence.of(HELD(who=s.who(process.pid)), bytes_, "bytes", process.pid))
@@ -107,11 +112,11 @@ def _evidence(s: Situation, shm: LimitSample | None, pid: int) -> list[Evidence]
     leaked = s.shared.leaked_bytes if s.shared else 0
     if leaked:
         found.append(Evidence.of(LEAKED(), leaked, "bytes", None, "/dev/shm"))
-    fds = s.limits.of_process("fds", pid)
+    fds = s.limits.of_process("fds", pid) or s.limits.of_process("fds", s.driver)  # a worker begins with as many
     if fds is not None:
         ruled_out = FDS_USED_UP_TOO if used_share(fds) >= 0.95 else FDS_ARE_NOT
         found.append(
-            Evidence.of(ruled_out(used=fds.used, limit=fds.limit), round(used_share(fds), 4), "of the limit", pid)
+            Evidence.of(ruled_out(used=fds.used, limit=fds.limit), round(used_share(fds), 4), "of the limit", fds.pid)
         )
     return found
 
