@@ -51,7 +51,7 @@ class LimitReader:
         counted = self._in_turn(watched, asked)
         known = placed and all(pid in self._places for pid in chosen.values())
         unplaced, pids = () if known else chosen.values(), [one.pid for one in counted]
-        seen, mounts, counts = self._proc.limited(unplaced, chosen.values(), pids)
+        seen, rooms, counts = self._proc.limited(unplaced, chosen.values(), pids)
         if not known:
             self._places = {pid: at for pid in chosen.values() if (at := self._place(pid, *seen[pid])) is not None}
         found: list[LimitSample] = []
@@ -65,7 +65,7 @@ class LimitReader:
                 memory, count = self._cgroups.memory, self._cgroups.processes
                 alike[cgroups] = [*memory(run, pid, cgroups, levels), *count(run, pid, cgroups, levels)]
             found += [replace(one, run=run) for one in alike[cgroups]]
-            shm = self._shared.limit(run, pid, self._container(cgroups), now_ns, mounts[pid])
+            shm = self._shared.limit(run, pid, self._container(cgroups), now_ns, rooms[pid])
             found += [shm] if shm is not None else []
         return found + self._descriptors([one for one in counted if one.pid in counts], counts, asked, now_ns)
 

@@ -73,9 +73,9 @@ class Status:
 
 
 Details = tuple[Status | None, int | None, int | None]
-Placed = dict[int, tuple[str | None, Stat | None]]
-Mounted = dict[int, tuple[bytes | None, bytes | None]]
 """Status, open descriptors, their limit (soft; None for unlimited too)."""
+Placed = dict[int, tuple[str | None, Stat | None]]
+SHARED_MEMORY = "root/dev/shm"
 ROLLUP = ("Pss", "Pss_Shmem", "SwapPss", "Private_Dirty", "Swap")
 
 
@@ -188,20 +188,20 @@ class Proc(Reads):
         return {pid: target.decode("utf-8", "surrogateescape") for pid, target in found}
 
     def limited(
-        self, placed: Iterable[int], mounted: Iterable[int], counted: Iterable[int]
-    ) -> tuple[Placed, Mounted, dict[int, int]]:
+        self, placed: Iterable[int], shared: Iterable[int], counted: Iterable[int]
+    ) -> tuple[Placed, dict[int, bytes | None], dict[int, int]]:
         """What limits are read by, for little more than the price of one read: of the first cgroups and stat, the
-        former read before the latter, of the second which mounts they see, and how many descriptors the last have open
-        (FDS_LIMIT at most; of those that can be read)."""
-        first, second, others = list(placed), list(mounted), list(counted)
+        former read before the latter, of the second the room in their /dev/shm, and how many descriptors the last have
+        open (FDS_LIMIT at most; of those that can be read)."""
+        first, second, others = list(placed), list(shared), list(counted)
         answers = iter(self._ask([
             *(self._read(pid, "read", name, SMALL) for pid in first for name in ("cgroup", "stat")),
-            *(self._read(pid, "link", name) for pid in second for name in ("ns/mnt", "root")),
+            *(self._read(pid, "tmpfs", SHARED_MEMORY) for pid in second),
             *(self._count(pid) for pid in others),
         ]))  # fmt: skip
         seen = {pid: (_decoded(next(answers)), _stat_of(next(answers))) for pid in first}
-        mounts = {pid: (next(answers), next(answers)) for pid in second}
-        return seen, mounts, {pid: int(count) for pid, count in zip(others, answers, strict=True) if count is not None}
+        rooms = {pid: next(answers) for pid in second}
+        return seen, rooms, {pid: int(count) for pid, count in zip(others, answers, strict=True) if count is not None}
 
     def details_of(self, pids: Sequence[int]) -> dict[int, Details]:
         """Of many processes, for little more than the price of one."""

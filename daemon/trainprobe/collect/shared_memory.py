@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainprobe.collect.lines import lines_of
 from trainprobe.collect.owners import ROOT, read_in_turn
-from trainprobe.collect.procfs import SMALL, Proc
+from trainprobe.collect.procfs import SHARED_MEMORY, SMALL, Proc
 from trainprobe.collect.watched import Watched
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import Leak, LimitSample, SharedSample
 
-MOUNT_NS = 120 * NS
+MOUNT_NS = 120 * NS  # and sooner where another one is seen
 FILES_LIMIT = 20_000
 PROCESSES = 8192
 """Of the host; with more, what is alive in a container is not looked for, and no file in it counts as left."""
@@ -28,22 +28,17 @@ LEAKS = 64
 ROUND_SECONDS, MAPS_SECONDS = 0.3, 0.25
 """For all of them at a time, and of it for the maps of one's processes; each user can make both slow. What is left out
 comes first the next time."""
-Mounts = tuple[bytes | None, bytes | None]
-"""Which mounts a process sees: its namespace of them, and where its root is. None: that is not known."""
-UNKNOWN: Mounts = (None, None)
 _Key = tuple[int, int]  # (pid, ticks)
 _MAPPED = re.compile(rb"/(torch_[0-9]{1,10}_[0-9A-Za-z_]+)\n")
 _INNERMOST = re.compile(rb"^NSpid:.*?([0-9]+)$", re.MULTILINE)
 _NAME = re.compile(r"torch_([0-9]{1,10})_[0-9A-Za-z_]+")
 _PLACE = "/dev/shm"
-_INSIDE = f"root{_PLACE}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
     device: int  # st_dev
     until_ns: int
-    seen_by: Mounts
 
 
 class SharedMemoryReader:
@@ -58,10 +53,10 @@ class SharedMemoryReader:
         self.waiting = False
         """Whether something was left out in the latest round."""
 
-    def limit(self, run: str, pid: int, container: str, now_ns: int, mounts: Mounts = UNKNOWN) -> LimitSample | None:
-        """How full it is; None: the process has none, or its size is not limited. ``mounts``: those that it sees now,
-        for a process enters a container, and another one comes by its number."""
-        found = self._space(pid, now_ns, mounts)
+    def limit(self, run: str, pid: int, container: str, now_ns: int, room: bytes | None = None) -> LimitSample | None:
+        """How full it is; None: the process has none, or its size is not limited. ``room``: what a helper has found;
+        None: it is asked."""
+        found = self._space(pid, now_ns, room)
         if found is None:
             return None
         device, unit, blocks, free = found
@@ -112,20 +107,16 @@ class SharedMemoryReader:
         kept = set(alive)
         self._mounts = {pid: mount for pid, mount in self._mounts.items() if pid in kept}
 
-    def _space(self, pid: int, now_ns: int = 0, mounts: Mounts = UNKNOWN) -> tuple[int, int, int, int] | None:
+    def _space(self, pid: int, now_ns: int = 0, room: bytes | None = None) -> tuple[int, int, int, int] | None:
         """Device, unit, and how many of these there are and are free; None: the process has none."""
-        mount = self._mounts.get(pid)
-        if mount is not None and (now_ns >= mount.until_ns or mounts not in (mount.seen_by, UNKNOWN)):
-            mount = None
-        if mount is not None and all(mounts) and (ours := _own()) is not None and ours[0] == mount.device:
-            return ours
-        answer = self._proc.ask(pid, "tmpfs", _INSIDE)
+        answer = room or self._proc.ask(pid, "tmpfs", SHARED_MEMORY)
         if answer is None:
             return None
         device, unit, blocks, free = (int(word) for word in answer.split())
-        if mount is None or mount.device != device:
+        mount = self._mounts.get(pid)
+        if mount is None or now_ns >= mount.until_ns or mount.device != device:
             known = shared_memory_device(self._proc.mountinfo(pid) or "")
-            mount = self._mounts[pid] = None if known is None else _Mount(known, now_ns + MOUNT_NS, mounts)
+            mount = self._mounts[pid] = None if known is None else _Mount(known, now_ns + MOUNT_NS)
         return (device, unit, blocks, free) if mount is not None and mount.device == device else None
 
     def _leaks(self, pid: int, mapped: Mapping[_Key, bool], now: float) -> list[Leak]:
@@ -160,7 +151,7 @@ class SharedMemoryReader:
     def _torch_files(self, pid: int, now: float) -> dict[str, tuple[int, int]]:
         """Size and user of each."""
         space = self._space(pid)
-        listed = self._proc.ask(pid, "files", _INSIDE, FILES_LIMIT, space[0]) if space else None
+        listed = self._proc.ask(pid, "files", SHARED_MEMORY, FILES_LIMIT, space[0]) if space else None
         found: dict[str, tuple[int, int]] = {}
         for row in (listed or b"").decode("utf-8", "surrogateescape").split("\0"):
             name, _, rest = row.partition("/")
@@ -187,15 +178,6 @@ class SharedMemoryReader:
             innermost = _INNERMOST.search(status)
             found.add(int(innermost[1]) if innermost else other)
         return found
-
-
-def _own() -> tuple[int, int, int, int] | None:
-    """The same of ours, which no other user's file system is mounted over; None: we have none."""
-    try:
-        found = os.statvfs(_PLACE)
-        return os.stat(_PLACE).st_dev, found.f_frsize, found.f_blocks, found.f_bfree
-    except OSError:
-        return None
 
 
 def shared_memory_device(mountinfo: str) -> int | None:

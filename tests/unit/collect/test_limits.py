@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.collect.fake_proc import FakeProc
-from trainprobe.collect import descriptors, shared_memory
+from trainprobe.collect import descriptors
 from trainprobe.collect import orphans as orphans_module
 from trainprobe.collect.cgroup import Cgroups
 from trainprobe.collect.kernel_log import KernelLog, KillLines, kernel_text, xid_logged
@@ -282,49 +282,33 @@ def test_a_reading_wakes_the_helper_once(requests: list[int]) -> None:
     watched = [Watched(os.getpid(), stat.ticks, 0, "driver", "run")]
     limits = LimitReader(proc, Cgroups(proc), SharedMemoryReader(proc))
     first = limits.read(watched, NS)
-    for placed, reads in ((True, 3), (False, 5)):
+    for placed, reads in ((True, 2), (False, 4)):
         requests.clear()
         later = limits.read(watched, 2 * NS, placed=placed)
-        assert requests == [reads], "the room of /dev/shm, which is ours, too, needs no helper"
+        assert requests == [reads]
         assert [(one.kind, one.place, one.limit) for one in later] == [(o.kind, o.place, o.limit) for o in first]
 
 
-def test_the_room_of_another_shm_is_asked_for_each_time(requests: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of a container, which is not the one that we have."""
-    shared, pid = SharedMemoryReader(Proc()), os.getpid()
-    mounts = b"mnt:[4026531841]", b"/"
-    first = shared.limit("r", pid, "", NS, mounts)
-    assert first
-    own = os.statvfs("/dev/shm")
-    monkeypatch.setattr(shared_memory, "_own", lambda: (7, own.f_frsize, 1, 1))
-    requests.clear()
-    again = shared.limit("r", pid, "", 2 * NS, mounts)
-    assert again
-    assert (again.place, again.limit, requests) == (first.place, first.limit, [1])
-
-
 def test_a_process_that_enters_a_container_has_another_shm(fake: FakeProc) -> None:
-    """As ``apptainer exec`` does before it becomes the training; and another process may come by the number of one."""
+    """As ``apptainer exec`` does before it becomes the training; or it mounts one itself; and another process may come
+    by the number of one."""
     ours, theirs = os.stat("/dev/shm").st_dev, fake.root.stat().st_dev
     limits, watched = LimitReader(fake.proc, Cgroups(fake.proc), SharedMemoryReader(fake.proc)), a_crowd(fake, 1)
     place = fake.root / "100"
 
-    def enter(namespace: int, device: int) -> None:
-        (place / "ns").mkdir(exist_ok=True)
-        (place / "ns/mnt").unlink(missing_ok=True)
-        (place / "ns/mnt").symlink_to(f"mnt:[{namespace}]")
+    def enter(device: int) -> None:
         name = f"{os.major(device)}:{os.minor(device)}"
         (place / "mountinfo").write_text(f"36 25 {name} / /dev/shm rw - tmpfs tmpfs rw\n")
 
     def told(at: int) -> list[str]:
         return [one.place for one in limits.read(watched, at * NS, placed=True) if one.kind == "shm"]
 
-    enter(4026531841, ours)
+    enter(ours)
     (place / "root").symlink_to("/")
     assert [told(at) for at in (1, 2, 3)] == [[f"{os.major(ours)}:{os.minor(ours)}"]] * 3
     (place / "root").unlink()
     (place / "root/dev/shm").mkdir(parents=True)
-    enter(4026532222, theirs)
+    enter(theirs)
     assert [told(at) for at in (4, 5)] == [[f"{os.major(theirs)}:{os.minor(theirs)}"]] * 2
 
 

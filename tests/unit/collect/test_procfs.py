@@ -114,7 +114,7 @@ def test_a_process_that_is_gone_is_an_ordinary_answer() -> None:
     assert proc.link(pid, "cwd") == ""
     assert proc.limited((), (), [pid])[2] == {}
     assert proc.details_of([pid]) == {pid: (None, None, None)}
-    assert proc.limited([pid], [pid], [pid]) == ({pid: (None, None)}, {pid: (None, None)}, {})
+    assert proc.limited([pid], [pid], [pid]) == ({pid: (None, None)}, {pid: None}, {})
     assert proc.rollup(pid) is None
     assert proc.threads(pid) == []
     assert list(proc.descendants(pid)) == []
