@@ -187,7 +187,8 @@ class Observer:
         at = now.monotonic_ns
         events = [*self._waiting.drain(), *found, *self._events(now)]
         if self._schedule.far_apart:
-            events = joined(events, {one.tid for one in self._schedule.armed if not one.compared})
+            tids = {one.tid for one in self._schedule.armed if not one.compared}
+            events = self._guard.call("core", at, partial(joined, events, tids), events)
         threads = self._threads(at, late)
         nothing: tuple[FrameSamples, Sequence[Event]] = FrameSamples(), ()
         samples, logged = self._guard.call("collectors", at, lambda: self._samples(now, events), nothing)

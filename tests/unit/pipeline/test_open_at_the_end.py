@@ -166,29 +166,41 @@ def test_a_teardown_that_a_person_asked_for_is_no_stall_unless_it_takes_very_lon
         assert rank.counters.phase_seconds["shutdown"] == pytest.approx(seconds + 0.05, abs=0.05)
 
 
+def trained(*workers: int) -> tuple[Driver, Pipeline]:
+    """After 40 steps beside these workers."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for pid in workers:
+        driver.fork(pid)
+    driver.train(40)
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    driver.events.clear()
+    return driver, pipeline
+
+
+def ended(driver: Driver, pipeline: Pipeline) -> Rank:
+    """What is told after the driver's exit."""
+    driver.exit(shutdown=0.05)
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
+    rank = pipeline.report(moment(driver.now)).runs[0].ranks[0]
+    adds_up(rank)
+    return rank
+
+
 @pytest.mark.parametrize(("dies", "state"), [(True, "data_wait"), (False, "other")])
 @pytest.mark.parametrize("finalizes", [True, False])
 def test_the_wait_for_workers_that_end_is_counted_as_the_rest_of_what_waits_for_them(
     dies: bool, state: str, finalizes: bool
 ) -> None:
     """Spawned ones take half a second to end. What waits for a queue of its own does not wait for them."""
-    driver, pipeline = Driver(), Pipeline()
-    driver.begin()
-    for pid in (2001, 2002):
-        driver.fork(pid)
-    driver.train(40)
-    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
-    driver.events.clear()
+    driver, pipeline = trained(2001, 2002)
     seconds = random.uniform(0.2, 0.6)
     driver.spend(seconds, Leaf.POLL)
     for pid in (2001, 2002) if dies else ():
         driver.die(pid)
     if finalizes:
         driver.finalize()
-    driver.exit(shutdown=0.05)
-    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
-    rank = pipeline.report(moment(driver.now)).runs[0].ranks[0]
-    adds_up(rank)
+    rank = ended(driver, pipeline)
     assert rank.ledger[state] == pytest.approx(seconds, abs=0.05)
     assert rank.stalls == []
 
@@ -197,42 +209,26 @@ def test_the_wait_for_workers_that_end_is_counted_as_the_rest_of_what_waits_for_
 @pytest.mark.parametrize("leaf", [Leaf.POLL, Leaf.PIPE_READ])
 def test_what_is_waited_for_once_the_workers_have_ended_are_not_they(leaf: Leaf, finalizes: bool) -> None:
     """Workers end with the last epoch; then the training waits for an upload, or for a program that it has started."""
-    driver, pipeline = Driver(), Pipeline()
-    driver.begin()
-    driver.fork(2001)
-    driver.train(40)
-    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
-    driver.events.clear()
+    driver, pipeline = trained(2001)
     ending, upload = random.uniform(0.2, 0.6), random.uniform(20, 60)
     driver.spend(ending, Leaf.POLL)
     driver.die(2001)
     driver.spend(upload, leaf)
     if finalizes:
         driver.finalize()
-    driver.exit(shutdown=0.05)
-    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
-    rank = pipeline.report(moment(driver.now)).runs[0].ranks[0]
-    adds_up(rank)
+    rank = ended(driver, pipeline)
     assert rank.ledger["data_wait"] == pytest.approx(ending, abs=0.05)
     assert rank.ledger["other"] == pytest.approx(upload, abs=0.05)
 
 
 def test_workers_that_end_with_the_interpreter_were_not_waited_for_before() -> None:
     """A loader that keeps its workers (``persistent_workers``)."""
-    driver, pipeline = Driver(), Pipeline()
-    driver.begin()
-    driver.fork(2001)
-    driver.train(40)
-    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
-    driver.events.clear()
+    driver, pipeline = trained(2001)
     upload, ending = random.uniform(20, 60), random.uniform(0.2, 0.6)
     driver.spend(upload, Leaf.POLL)
     driver.finalize()
     driver.spend(ending, Leaf.POLL)
     driver.die(2001)
-    driver.exit(shutdown=0.05)
-    pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
-    rank = pipeline.report(moment(driver.now)).runs[0].ranks[0]
-    adds_up(rank)
+    rank = ended(driver, pipeline)
     assert rank.ledger["data_wait"] == pytest.approx(ending, abs=0.05)
     assert rank.ledger["other"] == pytest.approx(upload, abs=0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainprobe.derive.python.frameworks import library
+from trainprobe.derive.python.stacks import function_name
 
 PROGRAMS = frozenset(
     {"gcc", "g++", "cc1", "cc1plus", "c++", "clang", "clang++", "nvcc", "ptxas", "cicc", "ninja", "as", "ld",
@@ -40,14 +41,10 @@ def is_torch(frames: Sequence[str]) -> bool:
 
 def _compiles(frame: str) -> bool:
     package, file = library(frame)
-    return _name(frame) in _FUNCTIONS or file in _FILES or (package == "triton" and file in _TRITON)
+    return function_name(frame) in _FUNCTIONS or file in _FILES or (package == "triton" and file in _TRITON)
 
 
 def folder_of(command: Sequence[str]) -> str:
     """The directory of the source that a compiler's command line names; "" where it names none by an absolute path."""
     sources = (word for word in command if word.startswith("/") and word.endswith(_SOURCES))
     return next(sources, "").rpartition("/")[0]
-
-
-def _name(frame: str) -> str:
-    return frame.partition(" (")[0].rpartition(".")[2]

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from trainprobe.derive.files.words import Holds, holds
 from trainprobe.derive.python.frameworks import library
+from trainprobe.derive.python.stacks import function_name
 
 _FILES = ("serialization.py", "_state_dict_stager.py", "state_dict_saver.py", "pickle.py")
 """Of torch, of flax, of the standard library. The second one copies what torch.distributed.checkpoint.async_save hands
@@ -111,7 +112,7 @@ def _restores(frame: str) -> bool:
 
 
 def _words(frame: str) -> list[str]:
-    name = frame.partition(" (")[0].rpartition(".")[2]
+    name = function_name(frame)
     return _HUMPS.sub("_", name).lower().strip("_").split("_")
 
 
@@ -123,4 +124,4 @@ def _serializes(frame: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _reads(frame: str) -> bool:
-    return _serializes(frame) and _READS.search(frame.partition(" (")[0].rpartition(".")[2]) is not None
+    return _serializes(frame) and _READS.search(function_name(frame)) is not None

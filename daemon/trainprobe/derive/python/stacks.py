@@ -90,13 +90,13 @@ def in_backward(stack: Sequence[str]) -> bool:
 
 def runs_program(stack: Sequence[str]) -> bool:
     """Whether it is the main thread's in the program's code: an interpreter that ends has left that."""
-    names = [frame.partition(" (")[0].rpartition(".")[2] for frame in stack]
+    names = [*map(function_name, stack)]
     return names[:1] == ["<module>"] and _TEARDOWN.isdisjoint(names)
 
 
 def is_whole(stack: Sequence[str]) -> bool:
     """Whether it begins where Python programs and threads do. One that is read while its thread runs may be torn."""
-    return bool(stack) and stack[0].partition(" (")[0].rpartition(".")[2] in _OUTERMOST
+    return bool(stack) and function_name(stack[0]) in _OUTERMOST
 
 
 def is_idle(stack: Sequence[str]) -> bool:
@@ -104,10 +104,15 @@ def is_idle(stack: Sequence[str]) -> bool:
     return _is_queue(stack[-1])
 
 
+def function_name(frame: str) -> str:
+    """Without class and module: of "Optimizer.step (optim/sgd.py:3)" ``step``."""
+    return frame.partition(" (")[0].rpartition(".")[2]
+
+
 def takes_from_queue(stack: Sequence[str]) -> bool:
     """Whether it waits for what somebody puts into a queue of Python's own."""
     called = (frame for frame in stack if _file(frame).rpartition("/")[2] in ("queue.py", "queues.py"))
-    return is_idle(stack) and any(frame.partition(" (")[0].rpartition(".")[2] == "get" for frame in called)
+    return is_idle(stack) and any(function_name(frame) == "get" for frame in called)
 
 
 def _is_queue(frame: str) -> bool:

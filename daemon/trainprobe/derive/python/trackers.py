@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from trainprobe.derive.python.frameworks import is_own, library
+from trainprobe.derive.python.stacks import function_name
 
 _TRACKERS = frozenset(
     {"wandb", "mlflow", "neptune", "comet_ml", "clearml", "aim", "swanlab", "trackio", "dvclive", "azureml", "sacred"}
@@ -19,11 +20,9 @@ _UPLOADS = re.compile(r"(?:^|_)(?:upload|push_to_hub)", re.IGNORECASE)
 def reports(stack: Sequence[str]) -> bool:
     """Whether a tracker's function is on it, or one named like an upload; or the innermost one of the user's own
     is named like a report."""
-    if any(library(frame)[0].partition("/")[0] in _TRACKERS or _UPLOADS.search(_name(frame)) for frame in stack):
+    if any(
+        library(frame)[0].partition("/")[0] in _TRACKERS or _UPLOADS.search(function_name(frame)) for frame in stack
+    ):
         return True
     own = next((frame for frame in reversed(stack) if is_own(frame)), "")
-    return _REPORTS.search(_name(own).lower()) is not None
-
-
-def _name(frame: str) -> str:
-    return frame.partition(" (")[0].rpartition(".")[2]
+    return _REPORTS.search(function_name(own).lower()) is not None
