@@ -75,9 +75,11 @@ INLINE struct ledger *driver(u32 tid, u32 tgid) {
         return 0;
     struct ledger *l = find_ledger(tid);
     if (!l && p->drivers < DRIVERS) {
-        l = open_ledger(tid, tgid, LEVEL_FULL, RUN_ON, 0);
-        if (l)
-            __sync_fetch_and_add(&p->drivers, 1);
+        __sync_fetch_and_add(&p->drivers, 1);
+        if (p->drivers <= DRIVERS) /* else another processor took the last place: at the next mark again */
+            l = open_ledger(tid, tgid, LEVEL_FULL, RUN_ON, 0);
+        if (!l)
+            __sync_fetch_and_add(&p->drivers, -1);
     }
     u8 *byte = level_of(tid);
     if (l && byte)
