@@ -135,8 +135,10 @@ def test_a_log_opened_for_every_line_is_told_once_a_second(probes: Probes, small
     closed = [e for e in told.files(CLOSED) if e.path == path]
     assert sum(e.bytes for e in closed) == 60 * 50
     assert sum(e.calls for e in closed) == 60
-    assert len(closed) <= 6
-    assert len([e for e in told.files(OPENED) if e.path == path]) <= 6
+    slow = sum(e.write_ns + e.sync_ns + e.meta_ns >= 1e6 for e in closed)  # a line that took so long is told by itself
+    assert len(closed) <= 6 + slow
+    assert len([e for e in told.files(OPENED) if e.path == path]) <= 6 + slow
+    assert slow < 30, "else little was tested"
     assert all(e.append for e in closed)
 
 
