@@ -46,6 +46,8 @@ basicAuth: {{- toYaml . | nindent 2 }}
 {{- end }}
 relabelings:
   - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: instance}
+  {{- /* Metrics have labels of these names, for the training's pod; and a host's series outlive the exporter's pod. */}}
+  - {action: labeldrop, regex: namespace|pod|container|service|endpoint}
 {{- with .relabelings }}
 {{ toYaml . | indent 2 }}
 {{- end }}

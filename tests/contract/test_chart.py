@@ -1,0 +1,33 @@
+"""What the Helm chart renders works in a cluster: by its golden renderings, which Helm makes in `make chart`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainprobe_exporters.catalogue import METRICS
+
+GOLDEN = {path.stem: path for path in (Path(__file__).parents[2] / "charts" / "golden").glob("*.yaml")}
+OF_THE_OPERATOR = {"namespace", "pod", "container", "service", "endpoint"}
+"""The labels that the Prometheus Operator gives a target, by the pod that is scraped."""
+
+
+def objects(kind: str, name: str = "operator") -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(GOLDEN[name].read_text()) if one["kind"] == kind]
+
+
+@pytest.mark.parametrize(("kind", "key"), [("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")])
+def test_a_scrape_keeps_the_names_of_the_training_s_pod(kind: str, key: str) -> None:
+    """Prometheus renames a scraped label that the target has too, and the training's pod would be the exporter's."""
+    (monitor,) = objects(kind)
+    (endpoint,) = monitor["spec"][key]
+    dropped = [one["regex"] for one in endpoint["relabelings"] if one.get("action") == "labeldrop"]
+    kept = {label for label in OF_THE_OPERATOR if not any(re.fullmatch(regex, label) for regex in dropped)}
+    ours = {label for metric in METRICS for label in (*metric.labels, *metric.optional_labels)}
+    assert {"namespace", "pod", "container"} <= ours
+    assert kept & ours == set()
+    assert "pod" not in kept, "a new pod of the exporter would begin each series anew"
