@@ -31,3 +31,21 @@ def test_a_scrape_keeps_the_names_of_the_training_s_pod(kind: str, key: str) -> 
     assert {"namespace", "pod", "container"} <= ours
     assert kept & ours == set()
     assert "pod" not in kept, "a new pod of the exporter would begin each series anew"
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_user_who_is_not_root_can_read_what_is_mounted_for_him(name: str) -> None:
+    """Files of secrets and config maps are root's and of root's group; 0644 unless another mode is given."""
+    (daemons,) = objects("DaemonSet", name)
+    pod = daemons["spec"]["template"]["spec"]
+    assert "fsGroup" not in pod["securityContext"]
+    modes = {
+        volume["name"]: volume[kind].get("defaultMode", 0o644)
+        for volume in pod["volumes"]
+        for kind in ("configMap", "secret")
+        if kind in volume
+    }
+    for container in pod["containers"]:
+        mounted = [mount["name"] for mount in container["volumeMounts"] if mount["name"] in modes]
+        assert "config" in mounted
+        assert container["securityContext"]["runAsUser"] == 0 or all(modes[volume] & 0o004 for volume in mounted)
