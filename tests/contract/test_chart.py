@@ -49,3 +49,13 @@ def test_a_user_who_is_not_root_can_read_what_is_mounted_for_him(name: str) -> N
         mounted = [mount["name"] for mount in container["volumeMounts"] if mount["name"] in modes]
         assert "config" in mounted
         assert container["securityContext"]["runAsUser"] == 0 or all(modes[volume] & 0o004 for volume in mounted)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_nvidia_runtime_is_asked_for_the_gpus(name: str) -> None:
+    """Without these variables it gives a container neither devices nor NVML, and no figure of a GPU is seen."""
+    (daemons,) = objects("DaemonSet", name)
+    (daemon,) = [one for one in daemons["spec"]["template"]["spec"]["containers"] if one["name"] == "daemon"]
+    variables = {one["name"]: one.get("value") for one in daemon["env"]}
+    assert (variables["NVIDIA_VISIBLE_DEVICES"], variables["NVIDIA_DRIVER_CAPABILITIES"]) == ("all", "utility")
+    assert len(variables) == len(daemon["env"]), "each once"
