@@ -57,6 +57,11 @@ class Lines:
     def host_rate(self, metric: str, *labels: str, what: str = "") -> Q:
         return self._of_host(f"rate({metric}{self._selected(labels)}[{RATE}])", _rate(metric), labels, what)
 
+    def exporter(self, metric: str, what: str) -> Q:
+        """A gauge that each program has which Prometheus scrapes: the exporters' own, whatever else is scraped."""
+        values = f"{metric}{self.scope.host()} and on (job, instance) trainprobe_build_info{self.scope.host()}"
+        return self._of_host(values, _gauge(metric), (), what)
+
     def gpu(self, metric: str, what: str = "") -> Q:
         """A gauge: one line a GPU that the chosen ranks use."""
         expr = f"max by (instance, gpu) ({metric}{self.scope.host()} {self.of_these_ranks})"

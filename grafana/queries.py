@@ -7,6 +7,7 @@ hours are added up over runs, ranks are summed, for each of them held its device
 from __future__ import annotations
 
 from grafana.lines import RATE, Lines
+from grafana.rules.expressions import TRAINPROBE
 from grafana.rules.hours import BADPUT, GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
 from grafana.rules.recording import LATE, LOST_LATELY
 from grafana.rules.thresholds import HOURS_WINDOW, STRAGGLER_SHARE
@@ -190,10 +191,9 @@ class Queries(Lines):
 
     @property
     def silent_hosts(self) -> str:
+        up = f"up{self.scope.host(TRAINPROBE)}"
         daemon = f"trainprobe_source_up{self.scope.host(_REPORT)}"
-        return (
-            f"count(up{self.scope.host()} == 0 or on (job, instance) {daemon} == 0) or 0 * count(up{self.scope.host()})"
-        )
+        return f"count({up} == 0 or on (job, instance) {daemon} == 0) or 0 * count({up})"
 
     @property
     def source_up(self) -> str:

@@ -12,6 +12,7 @@ from grafana.rules.expressions import (
     NAMED,
     RANK,
     RUN,
+    TRAINPROBE,
     TRAINS,
     lately,
     while_a_run_lives,
@@ -410,7 +411,7 @@ PROBE_ALERTS = (
         "TrainprobeDown",
         WARNING,
         FLEET,
-        'up{job=~"trainprobe.*"} == 0',
+        f"up{{{TRAINPROBE}}} == 0",
         "Prometheus cannot scrape trainprobe on {{ $labels.instance }} (up is {{ $value }})",
         "The exporter does not answer: `systemctl status trainprobe-exporter` on the host, then the network, then TLS"
         " and password of the scrape. Trainings there go on unwatched by Prometheus.",

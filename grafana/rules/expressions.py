@@ -12,6 +12,8 @@ HOST = "job, instance"
 RUN = "job, instance, run"
 RANK = "job, instance, run, rank"
 NAMED = 'run!="other"'
+TRAINPROBE = 'job=~"trainprobe.*"'
+"""Jobs that scrape trainprobe: a target that is down has only the labels of its scrape."""
 
 TRAINS = f'max by ({RUN}) (trainprobe_phase_active{{phase="train"}}) == 1'
 """Runs that train now: not starting, evaluating, ending or ended."""

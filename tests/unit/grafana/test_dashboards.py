@@ -119,6 +119,15 @@ def test_queries_use_metrics_and_labels_of_the_catalogue() -> None:
             assert labels <= {"job", "instance", *metric.labels}, f"{asked}: {name}"
 
 
+def test_what_every_target_has_is_asked_of_ours_alone() -> None:
+    """All jobs are every job of Prometheus, and what else it scrapes has these series too."""
+    for asked in panel_queries():
+        for name, matchers in re.findall(r"\b([a-z_]\w*)\{([^}]*)\}", asked.expr):
+            if name in OF_PROMETHEUS:
+                joined = "and on (job, instance) trainprobe_build_info{" in asked.expr
+                assert joined or 'job=~"trainprobe.*"' in matchers.split(","), str(asked)
+
+
 def test_every_metric_of_a_run_is_on_some_panel() -> None:
     """A metric that nobody draws is found only by those who know that it is there."""
     asked = " ".join(a.expr for a in (*panel_queries(), *annotation_queries()))

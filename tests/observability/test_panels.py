@@ -1,0 +1,70 @@
+"""Single panels where Prometheus holds more than trainprobe's steady counters, by promtool."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from tests.observability.dashboards import panel_queries, with_values
+
+VALUES = {"job": ".+", "host": ".+", "run": "r", "rank": ".+", "__rate_interval": "1m", "__range": "30m"}
+OURS, FOREIGN = 'job="trainprobe",instance="gpu-1"', 'job="node",instance="gpu-1:9100"'
+
+
+def asked(dashboard: str, of: str) -> str:
+    (query,) = [one for one in panel_queries() if (one.dashboard, one.of) == (f"trainprobe-{dashboard}", of)]
+    return with_values(query.expr, VALUES)
+
+
+def findings(directory: Path, series: Mapping[str, str], expected: Mapping[str, Mapping[str, float]]) -> str:
+    """What promtool has against the answers at 20 minutes, of samples each 15 s; ``expected``: by query, by labels."""
+    case = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": expr,
+                "eval_time": "20m",
+                "exp_samples": [{"labels": labels, "value": value} for labels, value in samples.items()],
+            }
+            for expr, samples in expected.items()
+        ],
+    }
+    path = directory / "panels.yml"
+    path.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [case]}))
+    done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True, timeout=60, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_what_else_prometheus_scrapes_is_on_no_panel(tmp_path: Path) -> None:
+    """A node exporter that is down is no silent host of trainprobe's, and its memory not the exporter's."""
+    series = {
+        f"up{{{OURS}}}": "1x100",
+        f"trainprobe_build_info{{{OURS}}}": "1x100",
+        f'trainprobe_source_up{{{OURS},source="daemon"}}': "1x100",
+        f"process_resident_memory_bytes{{{OURS}}}": "34x100",
+        f"scrape_duration_seconds{{{OURS}}}": "2x100",
+        f"up{{{FOREIGN}}}": "0x100",
+        f"process_resident_memory_bytes{{{FOREIGN}}}": "99x100",
+        f"scrape_duration_seconds{{{FOREIGN}}}": "9x100",
+    }
+    mine = '{instance="gpu-1"}'
+    expected = {
+        asked("fleet", "Silent hosts (A)"): {"{}": 0},
+        asked("stalls", "Memory of the daemon and the exporter (B)"): {mine: 34},
+        asked("stalls", "Time of a scrape, and of the daemon's readings (A)"): {mine: 2},
+    }
+    assert findings(tmp_path, series, expected) == ""
+
+
+def test_a_silent_host_counts_whether_its_exporter_or_its_daemon_is_silent(tmp_path: Path) -> None:
+    other = OURS.replace("gpu-1", "gpu-2")
+    series = {
+        f"up{{{OURS}}}": "0x100",
+        f"up{{{other}}}": "1x100",
+        f'trainprobe_source_up{{{other},source="daemon"}}': "0x100",
+    }
+    assert findings(tmp_path, series, {asked("fleet", "Silent hosts (A)"): {"{}": 2}}) == ""
