@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from grafana.panels import BYTES, BYTES_PER_SECOND, CELSIUS, COUNT, HERTZ, SECONDS, SHARE, TIME, WATTS, Q
 from grafana.scope import Scope
+from trainprobe_exporters.catalogue import BY_NAME
 
 RATE = "$__rate_interval"
 NO_GPU = "no GPU seen"
+REPORT = 'source="daemon"'
 _RATES = {"seconds": SHARE, "bytes": BYTES_PER_SECOND}
 _UNITS = {
     "timestamp_seconds": TIME, "bytes_per_second": BYTES_PER_SECOND, "seconds": SECONDS, "bytes": BYTES,
@@ -47,8 +49,8 @@ class Lines:
 
     def events(self, metric: str, *labels: str, only: tuple[str, ...] = ()) -> Q:
         """Events of all ranks in the interval of a point; ``only`` those that match."""
-        increase = f"increase({metric}{self.scope.rank(*only)}[{RATE}])"
-        return Q(f"sum by ({', '.join(labels)}) ({increase})", _names(*labels), unit=COUNT)
+        grown = self.grown(metric, self.scope.rank(*only))
+        return Q(f"sum by ({', '.join(labels)}) ({grown})", _names(*labels), unit=COUNT)
 
     def host(self, metric: str, *labels: str, what: str = "") -> Q:
         """A gauge of a host, or of a run on it: one line a host and value of the labels."""
@@ -72,6 +74,23 @@ class Lines:
         rates = f"rate({metric}{self.scope.host()}[{RATE}])"
         expr = f"max by ({', '.join(by)}) ({rates} {self.of_these_ranks})"
         return Q(expr, _names(*by), unit=_rate(metric), none=NO_GPU)
+
+    def gpu_events(self, metric: str, *labels: str) -> Q:
+        """Events of the GPUs in the interval of a point."""
+        by = ("instance", "gpu", *labels)
+        grown = self.grown(metric, self.scope.host())
+        expr = f"max by ({', '.join(by)}) (({grown}) {self.of_these_ranks})"
+        return Q(expr, _names(*by), unit=COUNT, none=NO_GPU)
+
+    def grown(self, metric: str, selector: str) -> str:
+        """Growth in the interval of a point, the first event of a series that begins with it included: increase() sees
+        nothing of that. Young a series is only where the daemon was heard before it."""
+        series, known = f"{metric}{selector}", BY_NAME[metric]
+        increase = f"increase({series}[{RATE}])"
+        if known.zero or not known.own_labels:
+            return increase
+        heard = f"trainprobe_source_up{self.scope.host(REPORT)} offset {RATE} == 1"
+        return f"({series} unless {series} offset {RATE} and on (job, instance) ({heard})) or {increase}"
 
     @property
     def of_these_ranks(self) -> str:

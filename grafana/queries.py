@@ -6,7 +6,7 @@ hours are added up over runs, ranks are summed, for each of them held its device
 
 from __future__ import annotations
 
-from grafana.lines import RATE, Lines
+from grafana.lines import RATE, REPORT, Lines
 from grafana.rules.expressions import TRAINPROBE
 from grafana.rules.hours import BADPUT, GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
 from grafana.rules.recording import LATE, LOST_LATELY
@@ -16,7 +16,6 @@ STEP = "$__interval"
 RANGE = "$__range"
 _RANK = "job, instance, run, rank"
 _TRAINING, NOT_TRAINING = 'phase="train"', 'phase!="train"'
-_REPORT = 'source="daemon"'
 _NAMED_RUNS = 'run!="other"'  # those with series of their own: ``other`` is the sum of all beyond the exporter's bound
 
 
@@ -192,7 +191,7 @@ class Queries(Lines):
     @property
     def silent_hosts(self) -> str:
         up = f"up{self.scope.host(TRAINPROBE)}"
-        daemon = f"trainprobe_source_up{self.scope.host(_REPORT)}"
+        daemon = f"trainprobe_source_up{self.scope.host(REPORT)}"
         return f"count({up} == 0 or on (job, instance) {daemon} == 0) or 0 * count({up})"
 
     @property

@@ -485,8 +485,8 @@ def _gpu(q: Queries) -> list[Line]:
         ),
         time_series(
             "GPU errors",
-            "Xid events, ECC errors and lost devices, each second.",
-            q.gpu_rate("trainprobe_gpu_errors_total", "kind", "code"),
+            "Xid events, ECC errors and lost devices, in each interval.",
+            q.gpu_events("trainprobe_gpu_errors_total", "kind", "code"),
             none="no GPU seen, or no error",
         ),
     )
@@ -514,7 +514,7 @@ def _agent(q: Queries) -> list[Line]:
                 "Kernel events lost",
                 "In each interval. A window with losses says so in the report.",
                 Q(
-                    f"sum by (instance, probe) (increase(trainprobe_events_lost_total{q.scope.host()}[{RATE}]))",
+                    f"sum by (instance, probe) ({q.grown('trainprobe_events_lost_total', q.scope.host())})",
                     "{{instance}} {{probe}}",
                 ),
                 unit=COUNT,

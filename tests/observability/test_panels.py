@@ -68,3 +68,35 @@ def test_a_silent_host_counts_whether_its_exporter_or_its_daemon_is_silent(tmp_p
         f'trainprobe_source_up{{{other},source="daemon"}}': "0x100",
     }
     assert findings(tmp_path, series, {asked("fleet", "Silent hosts (A)"): {"{}": 2}}) == ""
+
+
+def test_the_first_event_is_drawn_though_its_series_begins_with_it(tmp_path: Path) -> None:
+    """The only Xid of a GPU, the only call without a descriptor, the first loss of a probe."""
+    rank = f'{OURS},run="r",rank="0"'
+    since = "_x77 1x22"  # 45 seconds before
+    series = {
+        f'trainprobe_source_up{{{OURS},source="daemon"}}': "1x100",
+        f'trainprobe_run_gpu_info{{{rank},gpu="0",uuid="G0",mig=""}}': "1x100",
+        f'trainprobe_gpu_errors_total{{{OURS},gpu="0",uuid="G0",kind="xid",code="79"}}': since,
+        f'trainprobe_gpu_errors_total{{{OURS},gpu="0",uuid="G0",kind="xid",code="43"}}': "7x100",
+        f'trainprobe_fd_errors_total{{{rank},errno="EMFILE"}}': since,
+        f'trainprobe_events_lost_total{{{OURS},probe="ring"}}': since,
+    }
+    of_gpu = '{instance="gpu-1",gpu="0",kind="xid",code="%s"}'
+    expected = {
+        asked("stalls", "GPU errors (A)"): {of_gpu % 79: 1, of_gpu % 43: 0},
+        asked("stalls", "Calls that failed for want of a descriptor (A)"): {'{errno="EMFILE"}': 1},
+        asked("stalls", "Kernel events lost (A)"): {'{instance="gpu-1",probe="ring"}': 1},
+    }
+    assert findings(tmp_path, series, expected) == ""
+
+
+def test_counters_that_look_new_behind_a_gap_are_no_events(tmp_path: Path) -> None:
+    """Prometheus, or the daemon, has been away: what happened long before is not drawn again."""
+    rank = f'{OURS},run="r",rank="0"'
+    series = {
+        f'trainprobe_source_up{{{OURS},source="daemon"}}': "_x77 1x22",
+        f'trainprobe_fd_errors_total{{{rank},errno="EMFILE"}}': "_x77 5x22",
+    }
+    of_errors = asked("stalls", "Calls that failed for want of a descriptor (A)")
+    assert findings(tmp_path, series, {of_errors: {'{errno="EMFILE"}': 0}}) == ""

@@ -34,6 +34,7 @@ COLUMNS = 24
 pytestmark = pytest.mark.filterwarnings("ignore:Prefer using dashboardv2")
 OF_RUNS = [uid for uid in ALL if uid != OF_SUMS]
 RECORDED = {one.record for _, _, recordings in GROUPS for one in recordings}
+SOURCE_ERRORS = "trainprobe_source_errors_total"  # at 0 with the source
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "process_resident_memory_bytes"}
 
 EXPORTER = "http://${__data.fields.instance}/"
@@ -126,6 +127,16 @@ def test_what_every_target_has_is_asked_of_ours_alone() -> None:
             if name in OF_PROMETHEUS:
                 joined = "and on (job, instance) trainprobe_build_info{" in asked.expr
                 assert joined or 'job=~"trainprobe.*"' in matchers.split(","), str(asked)
+
+
+def test_events_are_counted_from_the_first_one_on() -> None:
+    """A series that is not there before its first event has no increase then, and a rate no more."""
+    late = {metric.name for metric in METRICS if re.search(r"_(errors|events_lost)_total$", metric.name)}
+    late = {name for name in late if BY_NAME[name].own_labels and not BY_NAME[name].zero} - {SOURCE_ERRORS}
+    assert len(late) == 3
+    for asked in panel_queries():
+        for name in late & set(re.findall(r"trainprobe_\w+", asked.expr)):
+            assert re.search(rf"{name}\{{[^}}]*\}} unless {name}\{{", asked.expr), str(asked)
 
 
 def test_every_metric_of_a_run_is_on_some_panel() -> None:

@@ -17,6 +17,10 @@ EXCEPTIONS = {
     ("target-instance-rule", ""): "for the same reason it is matched by $host, in every selector (see below)",
     ("target-counter-agg-rule", "Stalls, by rank and cause"): "for the same reason as the next",
     ("target-counter-agg-rule", "Stalls by cause"): "the growth over one step: a rate would smear a stall over four",
+    ("target-counter-agg-rule", "Calls that failed for want of a descriptor"): "a first event begins its series",
+    ("target-counter-agg-rule", "Calls that failed for want of one"): "for the same reason",
+    ("target-counter-agg-rule", "GPU errors"): "for the same reason",
+    ("target-counter-agg-rule", "Kernel events lost"): "for the same reason",
 }
 
 
