@@ -184,11 +184,13 @@ def _worst(q: Queries) -> list[Line]:
 
 
 def _agents(q: Queries) -> list[Line]:
+    lost = q.grown("trainprobe_events_lost_total", q.scope.host())
     return rows(
         time_series(
             "Hosts without a source",
-            "How many hosts lack it, by source.",
+            "How many hosts lack it, by source; not ready: something that a host needs has failed.",
             Q(f"count by (source) ({SOURCES_DOWN}{q.scope.host()})", "{{source}}"),
+            Q(f"count(trainprobe_ready{q.scope.host()} == 0)", "not ready"),
             unit=COUNT,
             none="none, as far as is known",
         ),
@@ -205,5 +207,13 @@ def _agents(q: Queries) -> list[Line]:
             Q(f"count by (version) (trainprobe_build_info{q.scope.host()})", "{{version}}"),
             unit=COUNT,
             stacked=True,
+        ),
+        time_series(
+            "Kernel events lost",
+            "In each interval, by the hosts that lost most.",
+            Q(f"topk(10, sum by (instance) ({lost}) > 0)", "{{instance}}", HOURS_WINDOW),
+            unit=COUNT,
+            levels=thresholds.EVENTS_LOST,
+            none="none, as far as is known",
         ),
     )

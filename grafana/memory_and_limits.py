@@ -1,10 +1,10 @@
-"""The dashboard *Memory and limits*: what runs out next, of swap, memory, descriptors, shared memory and disks."""
+"""The dashboard *Memory and limits*: what runs out next, of memory, swap, descriptors, shared memory, disks; GPUs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from grafana import thresholds
+from grafana import gpus, thresholds
 from grafana.dashboard import MEMORY_UID, RUN_COLUMN, dashboard_of
 from grafana.layout import Line, Section, rows
 from grafana.lines import RATE
@@ -18,7 +18,7 @@ def memory_and_limits() -> Any:
     return dashboard_of(
         MEMORY_UID,
         "Memory and limits",
-        "What a run may die of: memory and swap, file descriptors, shared memory, full disks; and how soon.",
+        "What a run may die of: memory and swap, file descriptors, shared memory, full disks, and how soon; its GPUs.",
         q,
         [
             Section("What runs out next", [_forecast(q), _ranks(q)]),
@@ -27,6 +27,7 @@ def memory_and_limits() -> Any:
             Section("File descriptors", _descriptors(q)),
             Section("Shared memory", _shared_memory(q)),
             Section("Workers and disks", _workers(q)),
+            Section("GPUs", _gpus(q)),
         ],
         since="now-6h",
         toggles_on=("Memory",),
@@ -253,3 +254,7 @@ def _workers(q: Queries) -> list[Line]:
             none="no checkpoint seen",
         ),
     )
+
+
+def _gpus(q: Queries) -> list[Line]:
+    return rows(gpus.memory(q), gpus.temperature(q), gpus.clock(q), gpus.throttled(q), gpus.errors(q))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grafana import thresholds
+from grafana import gpus, thresholds
 from grafana.annotations import ALL_NAMES
 from grafana.causes import CAUSE_COLOURS, PHASE_COLOURS, STATE_COLOURS
 from grafana.dashboard import STALLS_UID, dashboard_of
@@ -445,32 +445,12 @@ def _descriptors(q: Queries) -> list[Line]:
 
 
 def _gpu(q: Queries) -> list[Line]:
-    gpu = "{{instance}} GPU {{gpu}}"
     return rows(
-        fill(
-            "GPU memory, of what is there",
-            "Allocated by anybody. Full and churning: see cudaMalloc in the stalls of cause gpu_memory.",
-            Q(q.gpu_memory_share, gpu),
-            none="no GPU seen",
-        ),
-        time_series(
-            "SM clock",
-            "A clock that falls under load is throttling.",
-            q.gpu("trainprobe_gpu_sm_clock_hertz"),
-        ),
-        time_series(
-            "Throttled",
-            "Share of the time with a lowered clock, by reason.",
-            q.gpu_rate("trainprobe_gpu_throttled_seconds_total", "reason"),
-            none="no GPU seen, or never throttled",
-        ),
+        gpus.memory(q),
+        gpus.clock(q),
+        gpus.throttled(q),
         time_series("Power", "Drawn by each GPU.", q.gpu("trainprobe_gpu_power_watts")),
-        time_series(
-            "Temperature",
-            "Of each GPU.",
-            q.gpu("trainprobe_gpu_temperature_celsius"),
-            levels=thresholds.GPU_CELSIUS,
-        ),
+        gpus.temperature(q),
         fill(
             "Tensor cores active",
             "Share of the time. Low at full utilisation: the work does not reach the tensor cores.",
@@ -483,12 +463,7 @@ def _gpu(q: Queries) -> list[Line]:
             q.gpu("trainprobe_gpu_pcie_receive_bytes_per_second", "in"),
             q.gpu("trainprobe_gpu_pcie_transmit_bytes_per_second", "out"),
         ),
-        time_series(
-            "GPU errors",
-            "Xid events, ECC errors and lost devices, in each interval.",
-            q.gpu_events("trainprobe_gpu_errors_total", "kind", "code"),
-            none="no GPU seen, or no error",
-        ),
+        gpus.errors(q),
     )
 
 

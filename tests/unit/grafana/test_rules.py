@@ -11,6 +11,7 @@ import yaml
 
 from grafana.rules import build
 from grafana.rules.alerts import ALERTS, CRITICAL, INFO, WARNING
+from tests.observability.dashboards import panel_queries
 from trainprobe_exporters.catalogue import BY_NAME
 
 NAMES = [
@@ -38,6 +39,8 @@ NAMES = [
     "TrainprobeDegraded",
     "TrainprobeEventsLost",
 ]
+CONDITIONS = {f"trainprobe_{name}" for name in ("phase_active", "run_gpu_info", "run_wall_seconds_total", "source_up")}
+"""What says when an alert may fire, not what it is about."""
 EVERY = [alert for alerts in ALERTS.values() for alert in alerts]
 RUNBOOKS = build.ROOT / "docs" / "runbooks"
 TESTS = [
@@ -84,6 +87,21 @@ def test_each_link_chooses_what_its_dashboard_lets_one_choose() -> None:
         dashboard = json.loads((build.ROOT / "grafana" / "dashboards" / f"{alert.dashboard}.json").read_text())
         chosen = re.findall(r"var-(\w+)=", build.Links().of(alert)["dashboard_url"])
         assert {*chosen} <= {variable["name"] for variable in dashboard["templating"]["list"]}, alert.name
+
+
+def test_each_link_leads_to_a_dashboard_that_draws_what_the_alert_is_about() -> None:
+    recorded = {rule["record"]: rule["expr"] for group in rules("recording.yml") for rule in group["rules"]}
+
+    def read(text: str) -> set[str]:
+        """Metrics, those that recording rules read among them."""
+        named = set(re.findall(r"(?<![\w:])(?:[a-z_]+:)?trainprobe_[a-z0-9_]+(?::\w+)?|\bup\b", text))
+        of_rules = (read(recorded[name]) for name in named & recorded.keys())
+        return {name.removesuffix("_bucket") for name in named - recorded.keys()}.union(*of_rules)
+
+    for alert in EVERY:
+        drawn = " ".join(asked.expr for asked in panel_queries() if asked.dashboard == alert.dashboard)
+        about = read(alert.expr) - CONDITIONS or read(alert.expr)
+        assert about & read(drawn), alert.name
 
 
 @pytest.mark.parametrize("name", NAMES)
