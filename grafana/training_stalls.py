@@ -251,8 +251,8 @@ def _alerts() -> Line:
         8,
         alerts_of(
             "Alerts of this run",
-            "Alerts of trainprobe's rules that fire or are pending for this run. Each has its runbook. Those of"
-            " trainprobe itself have no run: see Alerts and runbooks at the top.",
+            "Alerts of trainprobe's rules that fire or are pending for this run. Each has its runbook. Those of a host,"
+            " a GPU or trainprobe itself name no run: see Alerts and runbooks at the top.",
             named="Train",
             labels='{run="$run"}',
         ),

@@ -87,7 +87,8 @@ def switches() -> Iterator[str]:
     for group in groups.STALLS:
         mine = (f"`{spec.key}`" for spec in specs() if spec.group is group and Kind.STALL in spec.kinds)
         yield f"| {group.switch} | {', '.join(mine)} |"
-    yield f"| {groups.PHASES.switch} | start-up, compilation, evaluation, idle, shutdown: time that is not lost |"
+    phases = "start-up, compilation, evaluation, idle, attaching, shutdown"
+    yield f"| {groups.PHASES.switch} | {phases}: time that is not lost |"
 
 
 _SCALARS = {
