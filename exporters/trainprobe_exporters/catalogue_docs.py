@@ -31,8 +31,8 @@ Names, types and labels are public.
   without a step clock.
 - **Counters start at 0** for the label values marked *from 0*, so `increase()` sees the first event.
 - **Counters never fall** while a rank is watched. When better evidence moves seconds to another cause, the new one
-  grows at once and the old one waits until its true value has caught up. A restart of the daemon or the training
-  resets them.
+  grows at once and the old one waits until its true value has caught up. A restart of the training resets them. Over
+  one of the daemon those of runs go on; those of no run (GPUs, sources, lost events) begin anew.
 - **An open stall counts**: `trainprobe_stall_seconds_total` and `trainprobe_lost_seconds_total` grow with each
   report.
 - **`cause`, `state`, `phase`, `reason`, `outcome`, `operation` and `kind` are closed sets.** A key that this exporter

@@ -134,7 +134,7 @@ _PAGE = """\
 
 <!-- Generated: .venv/bin/python -m grafana.rules.build -->
 
-Load both files of `grafana/rules/` into Prometheus:
+Load both files of `grafana/rules/` (in the Debian package `/usr/share/trainprobe/grafana/rules/`) into Prometheus:
 
 ```yaml
 rule_files: [recording.yml, alerts.yml]      # in prometheus.yml
