@@ -146,7 +146,8 @@ def test_systemd_waits_longer_before_each_restart_where_it_can(
     subprocess.run([generator, normal, normal, normal], check=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     made = {str(path.relative_to(normal)): path.read_text() for path in normal.rglob("*.conf")}
     units = ("trainprobe", "trainprobe-exporter") if waits_longer else ()
-    assert set(made) == {f"{unit}.service.d/backoff.conf" for unit in units}
+    assert set(made) == {f"{unit}.service.d/00-backoff.conf" for unit in units}
+    assert all(Path(name).name < "10-own.conf" for name in made), "an administrator's is applied later"
     for text in made.values():
         assert "RestartMaxDelaySec=60\n" in text
 
