@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from grafana.rules.expressions import TRAINPROBE
 from trainprobe_exporters.catalogue import METRICS
 
 GOLDEN = {path.stem: path for path in (Path(__file__).parents[2] / "charts" / "golden").glob("*.yaml")}
@@ -31,6 +32,8 @@ def test_a_scrape_keeps_the_names_of_the_training_s_pod(kind: str, key: str) -> 
     assert {"namespace", "pod", "container"} <= ours
     assert kept & ours == set()
     assert "pod" not in kept, "a new pod of the exporter would begin each series anew"
+    (job,) = [one["replacement"] for one in endpoint["relabelings"] if one.get("targetLabel") == "job"]
+    assert re.fullmatch(TRAINPROBE.partition("~")[2].strip('"'), job), "an alert about a target goes by its job"
 
 
 @pytest.mark.parametrize("name", GOLDEN)

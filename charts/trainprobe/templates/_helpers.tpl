@@ -45,6 +45,8 @@ tlsConfig: {{- toYaml . | nindent 2 }}
 basicAuth: {{- toYaml . | nindent 2 }}
 {{- end }}
 relabelings:
+  {{- /* By this name alerts know a target that is down, whatever nameOverride says. */}}
+  - {targetLabel: job, replacement: trainprobe}
   - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: instance}
   {{- /* Metrics have labels of these names, for the training's pod; and a host's series outlive the exporter's pod. */}}
   - {action: labeldrop, regex: namespace|pod|container|service|endpoint}
