@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.observing import Observed, await_true
+from tests.kernel.test_files import LIBAIO, SETUP
 from trainprobe.bpf.attach import attachments
 from trainprobe.bpf.attach.attachments import KEPT
 from trainprobe.bpf.probes import Probes
@@ -78,6 +79,15 @@ def test_what_is_watched_next_is_seen_whole(idle: Probes, tmp_path: Path) -> Non
     assert [told.written(f"{tmp_path}/{i}.pt") for i in range(3)] == [1 << 20] * 3
     assert told.seconds(Leaf.SLEEP) == pytest.approx(0.3, abs=0.03)
     assert told.processes()[-1].code == 0
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="system call numbers of x86-64")
+def test_two_programs_at_one_call_come_back_in_their_order(idle: Probes, tmp_path: Path) -> None:
+    """What io_submit(2) is given is noted by the first, for the second."""
+    path = tmp_path / "model.pt"
+    told = Observed.python(idle, SETUP + LIBAIO, str(path), "").go().finish()
+    assert told.status == 0
+    assert told.written(str(path)) == path.stat().st_size
 
 
 def test_a_python_that_starts_is_kept_in_case_it_trains(idle: Probes) -> None:

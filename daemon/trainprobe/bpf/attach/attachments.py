@@ -86,7 +86,8 @@ class Attachments:
         if self._closer is None:
             return
         self._stop_closing()
-        self._refused, self._detached, self._tries = self._detached, [], 0
+        # As at the start: of two programs at one event the second one needs what the first has noted.
+        self._refused, self._detached, self._tries = self._detached[::-1], [], 0
         self._attach_refused()
         for pid, _ in self._entries():
             if not os.path.exists(f"/proc/{pid}"):

@@ -113,6 +113,27 @@ def test_what_is_watched_brings_them_back_for_a_minute(host: Host) -> None:
     assert not host.later(20)
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2, 3])
+def test_programs_of_one_event_come_back_in_their_order(host: Host, closed: int) -> None:
+    """The kernel runs them in the order in which they were attached; what is not detached yet stays."""
+    labels = [f"syscalls:sys_enter_io_submit {name}" for name in ("on_submit_begin", "on_write_begin", "on_last")]
+    host.loaded.attached = dict.fromkeys(labels, 3)
+    host.loaded.programs = {label.split()[1]: place for place, label in enumerate(labels)}
+    order: list[int] = []
+
+    def attach(program: int, tracefs: str, category: str, event: str) -> int:
+        order.append(program)
+        return 9
+
+    host.loaded.calls.attach_tracepoint = attach
+    closing = host.subject._stop
+    closing.is_set = lambda: len(host.subject._detached) >= closed  # type: ignore[method-assign]
+    assert not host.later(100)
+    host.subject.resume()
+    assert order == list(range(3 - closed, 3))
+    assert host.loaded.attached.keys() == {*labels}
+
+
 def test_what_cannot_be_attached_again_is_missing(host: Host) -> None:
     refuse(host, TRIES)
     assert not host.later(100)
