@@ -51,6 +51,40 @@ def test_major_faults_on_a_mapped_file(probes: Probes, file_on_disk: Path, traci
     assert sum(row.cells) == row.at_ns - row.opened_ns
 
 
+COLD = """
+import mmap, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDONLY)
+size = os.fstat(fd).st_size
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+with mmap.mmap(fd, size, prot=mmap.PROT_READ) as m:
+    m.madvise(mmap.MADV_RANDOM)
+    kept = bytearray(b"x") * (1 << 20)
+    print("faulted", flush=True)
+    sys.stdin.readline()
+    end = time.thread_time() + 0.5
+    while time.thread_time() < end: pass
+    m[size // 2]
+"""
+
+
+def test_what_is_computed_after_faults_were_traced_is_no_fault(probes: Probes, file_on_disk: Path) -> None:
+    """The last fault that was traced is long over when the next one waits."""
+    probes.fault_tracing(True)
+    try:
+        program = Observed.python(probes, COLD, str(file_on_disk)).go()
+        assert program.process.stdin
+        assert program.process.stdout
+        assert program.process.stdout.readline() == "faulted\n"
+    finally:
+        probes.fault_tracing(False)
+    program.process.stdin.write("\n")
+    program.process.stdin.flush()
+    told = program.finish()
+    assert told.last_row.major_faults >= 1
+    assert told.seconds(Leaf.FAULT) + told.seconds(Leaf.SWAP) < 0.05
+    assert told.seconds(Leaf.CPU) > 0.49
+
+
 def test_fault_tracing_can_be_switched_again_and_again(probes: Probes) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

@@ -8,12 +8,14 @@ INLINE u8 region_of(struct ledger *l) {
         return l->regions[(l->nested - 1) & 3];
     return l->grads_off ? REGION_NO_GRAD : REGION_STEP;
 }
-/* Book the time so far on the old region, then enter the new one. A mark is user code: no call is in flight. */
+/* Book the time so far on the old region, then enter the new one. A mark is user code: no call is in flight, no fault.
+ */
 INLINE void settle(struct ledger *l, u64 now) {
     charge(l, now, l->leaf);
     l->region = region_of(l);
     l->gpu = 0;
     l->gap_ino = 0;
+    l->fault_at = 0;
     l->reclaim = 0;
     l->call = -1;
     l->leaf = on_cpu(l);

@@ -113,6 +113,8 @@ INLINE u8 why_blocked(struct typed_event *e, struct ledger *l, u64 state, u64 no
         return l->wait_leaf; /* restart_syscall(2): a signal or the freezer came between */
     l->blocked_call = number;
     l->blocked_fd = -1;
+    if (number >= 0)
+        l->fault_at = 0; /* no program ends a minor fault */
     if (l->reclaim)
         return LEAF_RECLAIM;
     if (l->call != number)
