@@ -96,7 +96,7 @@ class Paths:
             return self._opened(sample.pid, sample.fd)
         if sample.leaf is not Leaf.FAULT:
             return ""
-        return _mapped(self._proc.maps(sample.pid) or b"", sample.ino)
+        return _mapped(self._proc.maps(sample.pid) or b"", sample.dev, sample.ino)
 
     def of_failure(self, failed: RawFailure) -> str:
         """The file that a call failed on, "" where there is none or it is not known."""
@@ -254,12 +254,12 @@ def _keep_latest(table: dict[int, _Kept], pid: int, value: _Kept) -> None:
         del table[next(iter(table))]
 
 
-def _mapped(maps: bytes, ino: int) -> str:
-    wanted = b" %d " % ino
-    for line in maps.split(b"\n"):
-        if wanted in line and (at := line.find(b"/")) > 0:
-            return end_of(line[at:].decode(errors="surrogateescape"))
-    return ""
+def _mapped(maps: bytes, dev: int, ino: int) -> str:
+    """The mapped file with this number on this device; on any where none is: an overlay shows its own."""
+    wanted, device = b" %d " % ino, b" %02x:%02x " % (dev >> 20, dev & 0xFFFFF)
+    found = [line for line in maps.split(b"\n") if wanted in line and b"/" in line]
+    best = next((line for line in found if device + wanted[1:] in line), found[0] if found else b"")
+    return end_of(best[best.find(b"/") :].decode(errors="surrogateescape")) if best else ""
 
 
 def _unescape(raw: bytes) -> str:

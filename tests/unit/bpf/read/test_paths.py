@@ -242,6 +242,25 @@ def test_the_file_that_a_thread_is_blocked_on(proc: Path, leaf: Leaf, ino: int, 
     assert paths.of_thread(sample) == path
 
 
+@pytest.mark.parametrize(
+    ("dev", "path"),
+    [(8 << 20 | 1, "/data/set.bin"), (0x103 << 20 | 0x12, "/other/a.bin"), (9 << 20, "/dev/shm/torch_1 (deleted)")],
+)
+def test_a_fault_is_on_the_file_of_its_device(proc: Path, dev: int, path: str) -> None:
+    """The first files of each disk have the same numbers, and those of /dev/shm begin at 1."""
+    (proc / "7" / "maps").write_bytes(
+        b"7f00-7f01 rw-p 00000012 00:00 0    [heap]\n"
+        b"7f01-7f02 rw-s 00000000 00:19 12    /dev/shm/torch_1 (deleted)\n"
+        b"7f02-7f03 r--s 00000000 103:12 12    /other/a.bin\n"
+        b"7f03-7f04 r--s 00000000 08:01 12    /data/set.bin\n"
+        b"7f04-7f05 rw-p 00000000 00:00 0\n"
+    )
+    sample = ThreadSample(
+        7, 7, Level.FULL, ThreadState.BLOCKED, Region.STEP, Leaf.FAULT, 0, 0, 0, -1, dev, 12, "", ()
+    )  # fmt: skip
+    assert Paths(Proc(str(proc))).of_thread(sample) == path
+
+
 def test_the_file_that_a_call_failed_on(proc: Path) -> None:
     paths = Paths(Proc(str(proc)))
     failed = CallFailed(0, 7, 7, "", 28, dev=1, ino=4)
