@@ -17,6 +17,7 @@ from trainprobe.bpf.read import decode
 from trainprobe.model.event import MarkRow, StepFile
 
 TRIES = 3  # the kernel may be writing the row that is read
+_SHARED = (0, 0)  # in place of a file: several
 
 
 class BatchedRows:
@@ -83,21 +84,30 @@ def _began(row: MarkRow) -> int:
 
 
 def _since(before: Collection[StepFile], after: Collection[StepFile]) -> tuple[StepFile, ...]:
-    """What was written in between, by file."""
-    old = {(use.dev, use.ino): use for use in before}
-    return tuple(
-        more for use in after if (more := _more(use, old.get((use.dev, use.ino)))).io_ns or more.gap_ns or more.bytes
-    )
+    """What was written in between, by file. The one of the last slot may since have come to share it with others."""
+    files = _by_file(after)
+    for at, use in _by_file(before).items():
+        place = at if at in files else _SHARED
+        if place in files:
+            files[place] = _sum(files[place], use, -1)
+    return tuple(use for use in files.values() if use.io_ns or use.gap_ns or use.bytes)
 
 
-def _more(use: StepFile, before: StepFile | None) -> StepFile:
-    if before is None:
-        return use
+def _by_file(uses: Collection[StepFile]) -> dict[tuple[int, int], StepFile]:
+    """Each once: a file that is written again after its slot was emptied may get another one before it."""
+    files: dict[tuple[int, int], StepFile] = {}
+    for use in uses:
+        at = use.dev, use.ino
+        files[at] = _sum(files[at], use) if at in files else use
+    return files
+
+
+def _sum(a: StepFile, b: StepFile, sign: int = 1) -> StepFile:
     return StepFile(
-        use.dev,
-        use.ino,
-        use.io_ns - before.io_ns,
-        use.gap_ns - before.gap_ns,
-        use.bytes - before.bytes,
-        use.calls - before.calls,
+        a.dev,
+        a.ino,
+        a.io_ns + sign * b.io_ns,
+        a.gap_ns + sign * b.gap_ns,
+        a.bytes + sign * b.bytes,
+        a.calls + sign * b.calls,
     )

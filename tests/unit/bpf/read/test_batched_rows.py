@@ -114,6 +114,30 @@ def test_each_step_is_told_once(course: list[tuple[str, int, int]]) -> None:
         assert after.at_ns - sum(after.lengths) == before.at_ns
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        pytest.param([(3, 30), (3, 10)], [(3, 45), (3, 10)], {3: 15}, id="one file in two slots"),
+        pytest.param([(3, 30), (4, 10)], [(3, 30), (0, 25)], {0: 15}, id="the last slot is shared since"),
+        pytest.param([(3, 30), (0, 10)], [(3, 31), (0, 25)], {3: 1, 0: 15}, id="it was shared before"),
+    ],
+)
+def test_each_byte_of_a_file_is_told_once(
+    kernel: Kernel, before: list[tuple[int, int]], after: list[tuple[int, int]], news: dict[int, int]
+) -> None:
+    held = BatchedRows(cast(Any, kernel))
+    held.allow({TID})
+    told: list[MarkRow] = []
+    for files in (before, after):
+        kernel.step(50, 0)
+        assert kernel.held is not None
+        for place, (ino, size) in enumerate(files):
+            kernel.held.row.files[place] = abi.StepFileRecord(ino=ino, dev=ino, io_ns=size, bytes=size, calls=1)
+        told += drained(kernel, held)
+    assert {use.ino: use.bytes for use in told[1].files} == news
+    assert [use.io_ns for use in told[1].files] == [use.bytes for use in told[1].files]
+
+
 def test_a_row_that_is_being_written_is_read_again(kernel: Kernel) -> None:
     held = BatchedRows(cast(Any, kernel))
     held.allow({TID})
