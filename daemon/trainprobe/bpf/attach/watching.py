@@ -182,7 +182,7 @@ class Watching:
         if process is None:
             return 0
         process.drivers = abi.DRIVERS
-        self.processes.put(c_uint32(pid), process)
+        self.processes.replace(c_uint32(pid), process)
         for tid in tids:
             self._levels[tid] = Level.WRITER
             self._ledgers.delete(tid)
@@ -202,13 +202,19 @@ class Watching:
         self._levels.clear()
 
     def _open_process(self, pid: int, parent: int) -> None:
+        """All that is written of a process here is written before the kernel counts anything in it."""
         key = c_uint32(pid)
-        if not self.processes.insert(key, abi.Process(parent=parent)):
-            known = self.processes.get(key)
-            self.refused += known is None
-            if known and known.tentative:
-                known.tentative = 0
-                self.processes.put(key, known)
+        known = self.processes.get(key)
+        if known is None:
+            pool = self._new_pool(pid)
+            if not self.processes.insert(key, abi.Process(parent=parent, pool=pool)):
+                self._pool_owner.delete(c_uint32(pool))
+                known = self.processes.get(key)
+                self.refused += known is None
+        if known and known.tentative:
+            known.tentative, known.pool = 0, self._new_pool(pid)
+            if not self.processes.replace(key, known):
+                self._pool_owner.delete(c_uint32(known.pool))
         self._paths.note_process(pid)
         for tid in self.proc.threads(pid, initial_state.MAX_THREADS):
             if not self._levels[tid]:
@@ -229,18 +235,17 @@ class Watching:
         self._levels[tid] = max(level, self._levels[tid] & ~abi.QUIET)
 
     def _pool(self, pid: int) -> int:
-        """The pool that a process's children add their time up in."""
+        """The pool that a process's children add their time up in; 0: none."""
         process = self.processes.get(c_uint32(pid))
-        if process is None or process.pool:
-            return int(process.pool) if process else 0
+        return int(process.pool) if process else 0
+
+    def _new_pool(self, pid: int) -> int:
         for _ in range(16):
             self._next_pool = (self._next_pool - 1) % (abi.POOLS - 1)  # downwards: the kernel counts upwards
             slot = c_uint32(self._next_pool + 1)
             if self._pool_owner.insert(slot, c_uint32(pid)):
                 self._pools.put(slot, abi.Pool())
                 self._pool_target.put(slot, c_uint32(0))
-                process.pool = slot.value
-                self.processes.put(c_uint32(pid), process)
                 return slot.value
         return 0
 

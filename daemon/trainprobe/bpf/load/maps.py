@@ -20,7 +20,7 @@ MAX_ITEMS = 1 << 16
 DRAINED = 1 << 20  # bytes at a time: as many as the ring has (core.bpf.c), so all that it held as the drain began
 K = TypeVar("K", bound="c_uint32 | Structure")
 V = TypeVar("V", bound="ctypes._SimpleCData[int] | Structure")
-_ANY, _NOEXIST = 0, 1
+_ANY, _NOEXIST, _EXIST = 0, 1, 2
 _RING_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 
@@ -67,6 +67,10 @@ class Map(Generic[K, V]):
     def insert(self, key: K, value: V) -> bool:
         """False where the key is there already (or the map is full)."""
         return bool(self._lib.bpf_map_update_elem(self.descriptor, byref(key), byref(value), _NOEXIST) == 0)
+
+    def replace(self, key: K, value: V) -> bool:
+        """False where the key is not there (any more)."""
+        return bool(self._lib.bpf_map_update_elem(self.descriptor, byref(key), byref(value), _EXIST) == 0)
 
     def delete(self, key: K) -> bool:
         return bool(self._lib.bpf_map_delete_elem(self.descriptor, byref(key)) == 0)

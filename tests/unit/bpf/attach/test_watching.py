@@ -30,6 +30,12 @@ class Map:
         self.kept[key.value] = value
         return True
 
+    def insert(self, key: c_uint32, value: Structure) -> bool:
+        return key.value not in self.kept and self.put(key, value)
+
+    def replace(self, key: c_uint32, value: Structure) -> bool:
+        return key.value in self.kept and self.put(key, value)
+
     def delete(self, key: c_uint32) -> bool:
         return self.kept.pop(key.value, None) is not None
 
@@ -53,12 +59,13 @@ class World:
         self.now, self.looks, self.uids = 10**12, 0, dict[int, int]()
         self.levels: dict[int, int] = {}
         self.ledgers = Ledgers()
-        paths = SimpleNamespace(forget=lambda pid: None)
+        paths = SimpleNamespace(forget=lambda pid: None, note_process=lambda pid: None)
         self.children: list[int] = []
         self.asked: list[int] = []
         proc = SimpleNamespace(
-            owner=self._owner, read=self._read, descendants=self._descendants, command=self._read, stats=self._stats
-        )
+            owner=self._owner, read=self._read, descendants=self._descendants, command=self._read, stats=self._stats,
+            threads=lambda pid, most: [],
+        )  # fmt: skip
         loaded = SimpleNamespace(map=lambda name, key, value: Map())
         parts = cast(Any, (loaded, self.levels, self.ledgers, paths, proc))
         self.watching = Watching(*parts, clock=lambda: self.now)
@@ -164,6 +171,51 @@ def test_one_users_threads_leave_the_others_their_ledgers(world: World) -> None:
     assert len(capped) == 20
     world.now += watching.QUIET_NS
     assert world.watching.refusal() == ""
+
+
+class Counted(Map):
+    """Processes that run: whoever puts one back undoes what the kernel has counted in it meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[int] = []
+
+    def put(self, key: c_uint32, value: Structure) -> bool:
+        self.written.append(key.value)
+        return super().put(key, value)
+
+
+@pytest.mark.parametrize("tentative", [False, True])
+def test_a_process_is_written_once_as_it_is_opened(world: World, tentative: bool) -> None:
+    world.watching.processes = processes = cast(Any, Counted())
+    world.children = [8, 9]
+    if tentative:
+        processes.kept[7] = abi.Process(tentative=1)
+    world.watching.watch(7, 10)
+    assert sorted(processes.written) == [7, 8, 9]
+    pools = [processes.kept[pid].pool for pid in (7, 8, 9)]
+    assert all(pools)
+    assert len({*pools}) == 3
+    assert not processes.kept[7].tentative
+    world.watching.watch(7, 10)
+    assert world.watching.driver_found(7)
+    assert len(processes.written) == 3
+    assert [process.pool for process in processes.kept.values()] == pools
+    owners = cast(Any, world.watching._pool_owner).kept
+    assert {slot: owner.value for slot, owner in owners.items()} == dict(zip(pools, (7, 8, 9)))
+
+
+@pytest.mark.parametrize("opens", [watching.Watching.watch, watching.Watching._take_back])
+def test_a_process_that_ends_meanwhile_is_not_brought_back(world: World, opens: Any) -> None:
+    class Ends(Map):
+        def get(self, key: c_uint32) -> Any:
+            return self.kept.pop(key.value, None)
+
+    world.watching.processes = processes = cast(Any, Ends())
+    processes.kept[7] = abi.Process(tentative=1)
+    opens(world.watching, 7, [8] if opens is Watching._take_back else 0)
+    assert processes.kept == {}
+    assert cast(Any, world.watching._pool_owner).kept == {}
 
 
 def test_root_is_many_containers(world: World) -> None:
