@@ -62,6 +62,18 @@ def test_the_first_threads_last_row_comes_before_the_exit(probes: Probes) -> Non
         assert row.at_ns <= end.at_ns
 
 
+def test_threads_that_die_together_are_one_end(probes: Probes) -> None:
+    """Several may find that none lives any longer."""
+    body = (
+        "import os, threading, time\nfor _ in range(40):\n    if os.fork() == 0:\n"
+        "        for _ in range(16): threading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
+        "        os._exit(3)\n    os.wait()"
+    )
+    told = observe(probes, body)
+    ends = [e.pid for e in told.processes(EXIT)]
+    assert len(ends) == len({*ends}) == 41
+
+
 def test_a_kill_names_its_sender(probes: Probes) -> None:
     program = Observed.python(probes, "import time; time.sleep(30)").go()
     time.sleep(0.1)

@@ -86,8 +86,10 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
 INLINE void end_process(void *task, void *signal, u32 tgid, struct process *p) {
     void *leader = 0, *parent = 0;
     u32 flags = 0, slot = p->pool;
-    s32 code = 0;
+    s32 code = 0, writing = p->writing;
     bool told = !p->tentative;
+    if (processes.delete(&tgid))
+        return; /* another of its last threads was first */
     READ(flags, signal, OFFSET_SIGNAL_FLAGS);
     READ(leader, task, OFFSET_TASK_LEADER);
     READ(parent, task, OFFSET_TASK_PARENT);
@@ -96,9 +98,8 @@ INLINE void end_process(void *task, void *signal, u32 tgid, struct process *p) {
         READ(code, signal, OFFSET_SIGNAL_EXIT_CODE);
     if (slot)
         pool_owner.delete(&slot);
-    if (p->writing > 0)
-        count_writing(tgid, -p->writing);
-    processes.delete(&tgid);
+    if (writing > 0)
+        __sync_fetch_and_add(writers_like(tgid), -writing);
     starts.delete(&tgid);
     struct process_message *m = told ? begin_process(PROCESS_EXIT, tgid) : 0;
     if (!m)
