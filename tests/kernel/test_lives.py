@@ -7,9 +7,11 @@ import os
 import select
 import signal
 import time
+from pathlib import Path
 
 from benchmarks import pace
 from tests.kernel.observing import Observed, await_true, observe, within
+from trainprobe.bpf import abi
 from trainprobe.bpf.probes import Probes
 from trainprobe.model.cells import Leaf, Level, RowKind
 from trainprobe.model.event import ProcessEventKind
@@ -165,6 +167,36 @@ def test_exec_by_another_thread_keeps_one_ledger(probes: Probes) -> None:
     assert within(last.cells[Leaf.SLEEP] / 1e9, 0.3)
     assert sum(last.cells) == last.at_ns - last.opened_ns
     assert len(told.processes(EXIT)) == 1
+
+
+def test_an_id_that_comes_back_brings_nothing_along(probes: Probes) -> None:
+    """A thread whose end nobody saw has left a ledger, which belongs to nobody any longer."""
+    body = (
+        "import threading\nthread = threading.Thread(target=sys.stdin.readline)\nsys.stdin.readline()\n"
+        "thread.start()\nprint(thread.native_id, flush=True)\nthread.join()"
+    )
+    program = Observed.python(probes, body).go()
+    last = int(Path("/proc/sys/kernel/ns_last_pid").read_text())
+    comes = range(last + 1, last + 200)
+    try:
+        for tid in comes:
+            probes._ledgers.insert(tid, abi.Ledger(tgid=tid, opened=1, steps=7))
+            probes._levels[tid] = Level.COARSE
+        assert program.process.stdin
+        assert program.process.stdout
+        program.process.stdin.write("\n")
+        program.process.stdin.flush()
+        tid = int(program.process.stdout.readline())
+        assert tid in comes
+        assert (probes._ledgers.get(tid), probes._levels[tid]) == (None, Level.WRITER)
+    finally:
+        for tid in comes:
+            if probes._levels[tid] == Level.COARSE:
+                probes._levels[tid] = 0
+                probes._ledgers.delete(tid)
+    program.process.stdin.write("\n")
+    program.process.stdin.flush()
+    assert program.finish().status == 0
 
 
 def test_a_stop_names_its_sender_and_ends_nobody(probes: Probes) -> None:

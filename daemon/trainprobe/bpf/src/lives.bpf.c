@@ -5,13 +5,21 @@ INLINE u32 id_of(void *task, u64 offset) {
     READ(id, task, offset);
     return id;
 }
+INLINE void forget_thread(u32 tid) { /* ids come back */
+    drop_ledger(tid);
+    held.delete(&tid);
+    calls.delete(&tid);
+    gpu_calls.delete(&tid);
+}
 int on_fork(struct bpf_raw_tracepoint_args *ctx) { /* parent, child */
     void *child = (void *)ctx->args[1];
     u32 parent = id_of((void *)ctx->args[0], OFFSET_TASK_TGID);
     u32 tid = id_of(child, OFFSET_TASK_PID), tgid = id_of(child, OFFSET_TASK_TGID);
     u8 *byte = level_of(tid);
-    if (byte && *byte)
-        *byte = 0; /* of a thread that died unseen: ids come back */
+    if (byte && *byte) { /* of a thread that died unseen */
+        forget_thread(tid);
+        *byte = 0;
+    }
     struct process *p = processes.lookup(&parent);
     if (!p || p->tentative)
         return 0;
@@ -57,10 +65,12 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
     }
     if (old != tid) { /* another thread than the first one called exec(2): it took over the first one's id */
         u8 *byte = level_of(old);
+        struct ledger *its = find_ledger(old);
         if (byte)
             *byte = 0;
-        drop_ledger(old);
-        calls.delete(&old);
+        if (its)
+            tell_held(its);
+        forget_thread(old);
     }
     p->drivers = 0;
     begin_start(tgid, bpf_ktime_get_ns());
@@ -70,7 +80,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
         open_ledger(tid, tgid, p->parent ? LEVEL_COARSE : LEVEL_FULL, RUN_ON, parent ? parent->pool : 0);
     }
     if (l) { /* the marks of the old program are gone */
-        l->nested = l->grads_off = l->closing = l->saw_ends = 0;
+        l->nested = l->grads_off = l->closing = l->saw_ends = l->collecting = 0;
         l->depth = 0;
         l->graph_task = 0;
         l->flying.known.inode = 0; /* and its descriptors may be closed */
@@ -124,11 +134,8 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
             struct process *p = *byte == LEVEL_FULL && tid != tgid ? processes.lookup(&tgid) : 0;
             if (p)
                 __sync_fetch_and_add(&p->drivers, -1);
-            drop_ledger(tid);
         }
-        held.delete(&tid);
-        calls.delete(&tid);
-        gpu_calls.delete(&tid);
+        forget_thread(tid);
         *byte = 0;
     }
     READ(signal, task, OFFSET_TASK_SIGNAL);
