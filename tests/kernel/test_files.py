@@ -282,6 +282,41 @@ def test_a_row_names_no_file_that_was_not_told_before(probes: Probes, tmp_path: 
     assert row.files[-1].ino == 0
 
 
+AGAIN = """
+log = os.open(other, new)
+os.write(log, bytes(MB))
+print("there", flush=True)
+sys.stdin.readline()
+fd = os.open(file, new)
+os.write(fd, bytes(MB))
+os.close(log)
+os.write(fd, bytes(2 * MB))
+os.close(fd)
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_of_a_process_that_is_watched_again_each_file_has_its_end(probes: Probes, tmp_path: Path) -> None:
+    path = str(tmp_path / "model.pt")
+    program = Observed.python(probes, SETUP + AGAIN, path, str(tmp_path / "log")).go()
+    going, told = program.process.stdin, program.process.stdout
+    assert going
+    assert told
+    assert told.readline() == "there\n"
+    program.collect()
+    probes.unwatch(program.pid)
+    probes.watch(program.pid)
+    going.write("\n")
+    going.flush()
+    assert told.readline() == "closed\n"
+    program.collect()
+    assert program.told.written(path) == 3 * MB, "before the process ends"
+    going.write("\n")
+    going.flush()
+    assert program.finish().written(path) == 3 * MB
+
+
 LIBAIO = """
 import ctypes, mmap
 libc = ctypes.CDLL(None, use_errno=True)

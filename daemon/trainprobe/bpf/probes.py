@@ -102,6 +102,7 @@ class Probes:
     def unwatch(self, pid: int) -> None:
         """Stop watching this process; its children stay watched."""
         self._watching.unwatch(pid)
+        self._files.forget(pid)
 
     def attach_marks(self, pid: int, path: str, start: int, end: int) -> MarksAttached | None:
         """Attach the step marks to the libtorch that the process maps from start to end; None: not yet, ask again.

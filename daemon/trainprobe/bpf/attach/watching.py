@@ -59,6 +59,7 @@ class Watching:
         self._pool_target = loaded.map("pool_target", c_uint32, c_uint32)
         self._pools = loaded.map("pools", c_uint32, abi.Pool)
         self._held = loaded.map("held", c_uint32, abi.Held)
+        self._calls = loaded.map("calls", c_uint32, abi.CallRecord)
         self._skipped = loaded.map("skipped_devices", c_uint32, c_uint8)
         self._devices: dict[int, int] = {}  # /dev/shm of containers that are skipped, the oldest first, and whose
         self._spent_until: dict[int, int] = {}  # by user: when the time of looks at his processes is made up for
@@ -81,6 +82,7 @@ class Watching:
             self._levels[tid] = 0
             self._ledgers.delete(tid)
             self._held.delete(c_uint32(tid))
+            self._calls.delete(c_uint32(tid))
         process = self.processes.get(c_uint32(pid))
         if process and process.pool:
             self._pool_owner.delete(c_uint32(process.pool))

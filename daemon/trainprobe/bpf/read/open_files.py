@@ -78,6 +78,11 @@ class OpenFiles:
         files = sorted(self._of.pop(pid, ()))
         return [event for dev, ino in files for event in self._taken(abi.FileKey(tgid=pid, dev=dev, ino=ino), at_ns)]
 
+    def forget(self, pid: int) -> None:
+        """The process is watched no longer: who watches it again counts its descriptors anew."""
+        for dev, ino in self._of.pop(pid, ()):
+            self._files.delete(abi.FileKey(tgid=pid, dev=dev, ino=ino))
+
     def _taken(self, key: abi.FileKey, at_ns: int) -> list[FileEvent]:
         """The totals of an ended process's file, where it has any; its entry is dropped."""
         use = self._files.pop(key)

@@ -218,6 +218,17 @@ def test_a_process_that_ends_meanwhile_is_not_brought_back(world: World, opens: 
     assert cast(Any, world.watching._pool_owner).kept == {}
 
 
+def test_what_is_watched_no_longer_leaves_no_thread_behind(world: World) -> None:
+    world.step(7, 3)
+    for tid in (7, 8, 9):
+        cast(Any, world.watching._calls).put(c_uint32(tid), abi.CallRecord())
+    world.watching.proc.threads = lambda pid, most: [7, 8, 9]  # type: ignore[method-assign]
+    world.watching.unwatch(7)
+    assert cast(Any, world.watching._calls).kept == {}
+    assert world.ledgers.kept == {}
+    assert not any(world.levels.values())
+
+
 def test_root_is_many_containers(world: World) -> None:
     for number in range(20):
         pid = NOBODYS + 1000 * number

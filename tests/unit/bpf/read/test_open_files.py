@@ -24,6 +24,9 @@ class Map:
     def pop(self, key: abi.FileKey) -> abi.FileUse | None:
         return self.kept.pop((key.tgid, key.dev, key.ino), None)
 
+    def delete(self, key: abi.FileKey) -> bool:
+        return self.pop(key) is not None
+
 
 class World:
     def __init__(self) -> None:
@@ -73,6 +76,19 @@ def test_a_file_whose_opening_was_lost_is_closed_at_the_next_pass() -> None:
     assert world.files.read(NOW) == []
     assert [(event.kind, event.pid) for event in world.files.take_late()] == [(FileEventKind.CLOSED, 10)]
     assert world.map.kept == {}
+
+
+def test_files_of_a_process_that_is_watched_no_longer_are_forgotten() -> None:
+    """Their descriptors would be counted to those of the next time, and their ends be missed."""
+    world = World()
+    for pid, ino in ((10, 1), (10, 2), (11, 1)):
+        world.open(pid, ino)
+    world.files.forget(10)
+    assert list(world.map.kept) == [(11, 1, 1)]
+    assert [event.pid for event in world.files.read(NOW)] == [11]
+    assert world.files.take_late() == []
+    world.open(10, 3)
+    assert [event.ino for event in world.files.read(NOW) if event.pid == 10] == [3]
 
 
 def test_the_end_of_a_file_that_was_never_written_is_told_where_the_kernel_did_not() -> None:
