@@ -94,6 +94,31 @@ def test_a_full_map_is_told_and_survived(own_probes: Probes) -> None:
     assert own_probes.lost()["ledger"] == before
 
 
+def test_files_are_lost_where_there_is_no_room_for_the_threads_that_write_them(
+    own_probes: Probes, tmp_path: Path
+) -> None:
+    path, calls = tmp_path / "model.pt", own_probes._watching._calls
+    filled: list[c_uint32] = []
+    while calls.insert(key := c_uint32(NOBODY + len(filled)), abi.CallRecord()):
+        filled.append(key)
+    assert len(filled) > 1000
+    body = f"""
+import threading
+def save():
+    with open({str(path)!r}, 'wb', buffering=0) as file: file.write(bytes(1 << 20))
+thread = threading.Thread(target=save)
+thread.start()
+thread.join()
+"""
+    unseen = Observed.python(own_probes, body).go().finish()
+    assert (unseen.written(str(path)), own_probes.lost()["file"] > 0) == (0, True)
+    for key in filled:
+        calls.delete(key)
+    before = own_probes.lost()
+    assert Observed.python(own_probes, body).go().finish().written(str(path)) == 1 << 20
+    assert own_probes.lost() == before
+
+
 def test_who_finds_its_place_taken_has_another_one(own_probes: Probes) -> None:
     """By user space and by a fork in the kernel; when all is over nothing is left of them."""
     ledgers, by_id = own_probes._ledgers, abi.LEDGERS_BY_ID

@@ -20,7 +20,10 @@ INLINE struct call *new_call(u32 tid) {
     if (!blank)
         return 0;
     calls.update(&tid, blank);
-    return calls.lookup(&tid);
+    struct call *c = calls.lookup(&tid);
+    if (!c)
+        count_lost(LOST_FILE);
+    return c;
 }
 INLINE void fill_file(struct file_message *m, u32 message, u32 kind, u64 now, struct file_key *key,
                       struct file_use *u) {
