@@ -15,7 +15,7 @@ from functools import cached_property
 
 from trainprobe.bpf import abi, errors
 from trainprobe.bpf.attach import syscalls
-from trainprobe.bpf.compile.image import Image
+from trainprobe.bpf.compile.image import Image, MapShape
 from trainprobe.bpf.errors import ProbesUnavailable
 from trainprobe.bpf.load.kernel_calls import KernelCalls, ProgramRefused
 from trainprobe.model.dataclass import dataclass
@@ -62,6 +62,9 @@ MAPS = (
     "calls", "files", "requests", "gpu_sites", "gpu_beats", "gpu_clocks", "gpu_tails",
     "alarms", "alarm_threads", "clock_seen", "held", "starts",
 )  # fmt: skip
+KEEPING = frozenset(("files", "gpu_calls", "gpu_beats", "gpu_sites"))
+"""Of these maps the oldest entries go where there is no room; none may go that is in use."""
+FREE_ENTRIES = 128  # LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c
 OPTIONAL = frozenset((
     "on_clock", "on_file_fault", "on_oom", "on_reclaim_begin", "on_reclaim_end", "on_request_done", "on_timer",
     "on_start_open", "on_start_look", *syscalls.FAILING,
@@ -131,7 +134,7 @@ class _Step:
     def make_maps(self) -> None:
         for name, shape in self._image.maps.items():
             try:
-                self.built.maps[name] = self._calls.create_map(name, shape)
+                self.built.maps[name] = self._calls.create_map(name, with_room(name, shape, os.cpu_count() or 1))
             except OSError as error:
                 reason = errors.NO_MAP(name=name, error=error.strerror)
                 raise ProbesUnavailable(reason, errors.SEE_LIMIT()) from error
@@ -262,6 +265,12 @@ class _Step:
         """On one processor: a clock that the parent lets run while it looks seldom."""
         cpu_clock, cpu = 0, next(iter(_online_cpus()))  # PERF_COUNT_SW_CPU_CLOCK
         self._attach(abi.CLOCK, self._calls.attach_software_event, cpu_clock, abi.CLOCK_TICK_NS, cpu)
+
+
+def with_room(name: str, shape: MapShape, cpus: int) -> MapShape:
+    """Each processor takes so many free entries for itself (fewer since d4adf1c9ee77). One that finds none left takes
+    those that others use, the latest too, however many lie idle elsewhere."""
+    return shape._replace(entries=shape.entries + FREE_ENTRIES * cpus) if name in KEEPING else shape
 
 
 def has_hypervisor(cpus: str = "/proc/cpuinfo") -> bool:
