@@ -236,6 +236,10 @@ class Cuda:
         return any(found.values())
 
     def _arm(self, pid: int, address: int) -> None:
+        with self._lock:
+            if address in self._armed.get(pid, {}):  # told again: its entry made room for another one
+                self._sites.put(_key(pid, address), c_uint8(SiteState.ARMED))
+                return
         try:
             descriptor = self._attach(pid, address)
         except (OSError, UprobeRefused):
@@ -254,7 +258,7 @@ class Cuda:
             every = sum(map(len, self._armed.values()))
             own = sum(len(of) for other, of in self._armed.items() if self._owners.get(other) == owner)
             crowded = every >= MAX_IN_ALL or (every >= MAX_IN_ALL // 2 and own >= MAX_SITES and owner != ROOT)
-            if address in armed or len(armed) >= MAX_SITES or crowded:
+            if len(armed) >= MAX_SITES or crowded:
                 raise UprobeRefused("too many places")
         place = next((p for p in executable_maps(pid, self._proc) if p.start <= address < p.end), None)
         if place is None:

@@ -21,8 +21,9 @@ INLINE void tell_site(struct gpu_site *site) {
     struct process *p = processes.lookup(&site->tgid);
     if (!p || p->gpu_sites >= MOST_SITES)
         return;
+    if (gpu_sites.insert(site, &told))
+        return; /* another thread was first */
     p->gpu_sites++;
-    gpu_sites.update(site, &told);
     struct site_message *m = ring.ringbuf_reserve(sizeof(*m));
     if (!m) {
         gpu_sites.delete(site);

@@ -105,6 +105,10 @@ def test_a_place_is_watched_in_its_file_and_for_its_process_alone() -> None:
     marks.arm(pid, place.start + 64)
     assert settled(sites, place.start + 64) == SiteState.ARMED
     assert kernel.armed == [(place.offset + 64, pid)]
+    sites.states.clear()
+    marks.arm(pid, place.start + 64)  # the kernel's entry made room for another one
+    assert settled(sites, place.start + 64) == SiteState.ARMED
+    assert len(kernel.armed) == 1
     marks.forget(pid)
     assert sites.states == {(pid, place.start + 64): None}
     marks.close()
