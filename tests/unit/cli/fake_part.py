@@ -1,6 +1,7 @@
 """Stands in for the half of `run` that needs rights: speaks its protocol, loads nothing.
 
-FAKE says how it behaves: "" well, "refuse", "die" (after it was ready), "dumb" (no report).
+FAKE says how it behaves: "" well, "refuse", "die" (after it was ready), "dumb" (no report), "hurry" (SIGTERM to the
+other half while that waits for the report).
 What it was told is written to the file FAKE_LOG.
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import time
 
 behaviour = os.environ.get("FAKE", "")
 order = json.loads(sys.stdin.readline())
@@ -40,6 +43,9 @@ if behaviour == "die":
 if not order["command"]:
     say(ended=True)
 end = json.loads(sys.stdin.readline() or "{}")
+if behaviour == "hurry":
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(0.2)
 if behaviour != "dumb":
     rank = {"rank": 0, "world_size": 1, "pid": order["pid"], "wall_seconds": 10.0, "productive_seconds": 10.0}
     run = {"run": "x-1", "command": order["command"], "user": "u", "cwd": "/", "started": 1.0, "ranks": [rank]}

@@ -231,6 +231,15 @@ def test_a_signal_of_the_terminal_reaches_the_command_once(front: Front) -> None
     assert os.waitstatus_to_exitcode(status) == 1
 
 
+@pytest.mark.parametrize(("arguments", "code"), [(("run", "--", "sh", "-c", "exit 7"), 7), (("attach", "1"), 0)])
+def test_a_signal_behind_the_end_of_what_is_watched_costs_no_report(
+    front: Front, arguments: tuple[str, ...], code: int
+) -> None:
+    """A batch system, or who presses Ctrl-C twice: there is nobody left whom it could mean."""
+    ended = front(*arguments, fake="hurry")
+    assert (ended.returncode, "cost of watching" in ended.stderr) == (code, True), ended.stderr
+
+
 def test_an_interrupt_before_the_start_starts_nothing(front: Front) -> None:
     child = front.start("run", "--", "touch", "started", fake="refuse", stdin=subprocess.DEVNULL)
     child.send_signal(signal.SIGINT)

@@ -100,7 +100,8 @@ class Session:
 
     def finish(self, last: bytes) -> str | None:
         """Ask for the report (``probe_protocol.end``) and wait for its text; ``file`` is then what goes into one. None:
-        ``failure`` says why there is none."""
+        ``failure`` says why there is none. A signal means nobody any more: the command has ended, and has no pid."""
+        self._loop.forget(self._signals.fileno())
         if not self._part.ended:
             self._part.end(last)
             self._wait(REPORT_NS, {probe_protocol.TEXT, probe_protocol.FAILED, GONE})
