@@ -80,11 +80,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(self.wrong, f"{self.prog}: {message}\n  {remedy}\n")
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        """argparse itself ignores what it cannot write."""
         if file is sys.stdout:
             show(message, end="")
         else:
-            super()._print_message(message, file)
+            on_stderr(message, end="")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -153,16 +152,25 @@ def _meant(given: Sequence[str]) -> Text:
 def complain(text: Text, remedy: Text = "") -> None:
     """Tell what is wrong, and in a line of its own what mends it."""
     translated = _translator()
-    print(f"trainprobe: {translated(text)}", file=sys.stderr)
+    on_stderr(f"trainprobe: {translated(text)}")
     if remedy:
-        print(f"  {translated(saying('to mend it: {remedy}', remedy=translated(remedy)))}", file=sys.stderr)
+        on_stderr(f"  {translated(saying('to mend it: {remedy}', remedy=translated(remedy)))}")
 
 
 def tell(*lines: Text) -> None:
     """Further lines on stderr."""
     translated = _translator()
     for line in lines:
-        print(translated(line), file=sys.stderr)
+        on_stderr(translated(line))
+
+
+def on_stderr(text: str, end: str = "\n") -> None:
+    """Print it. Where nobody can read it any more (`2>&1 | head`, a full disk, a terminal that is gone) that changes
+    nothing else: what the program does and its exit code are the same."""
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
 
 
 def _translator() -> Callable[[Text], str]:

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal, show
+from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal, on_stderr, show
 from trainprobe.cli.style import Style
 from trainprobe.text.command_line import invalid
 from trainprobe.text.saying import saying, word
@@ -64,7 +64,7 @@ def act(args: argparse.Namespace) -> int:
     if sys.stdout.isatty():
         style = Style.of(sys.stderr, os.environ, args.lang)
         warning = style.say("(the address holds the token: whoever has it sees all runs of this host)")
-        print(warning, file=sys.stderr)
+        on_stderr(warning)
     return OK
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainprobe.cli import FAILED, FORBIDDEN, WRONG, Refusal, complain, outputs
+from trainprobe.cli import FAILED, FORBIDDEN, WRONG, Refusal, complain, on_stderr, outputs
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.terminal import Terminal
 from trainprobe.model.dataclass import dataclass
@@ -106,10 +106,7 @@ class WatchSetup:
         if text is None:
             self.tell_failure(session.failure)
             return False
-        try:
-            print("", text, sep="\n", file=sys.stderr, flush=True)  # apart from what the training printed
-        except BrokenPipeError:  # `… 2>&1 | head`: the reader has seen enough; the command's exit code is still told
-            sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as we live
+        on_stderr(f"\n{text}")  # apart from what the training printed
         if self.output is not None:
             try:
                 outputs.write(self.output, session.file)

@@ -29,11 +29,13 @@ class Front:
             "LC_ALL": "C.UTF-8",
         }
 
-    def start(self, *arguments: str, fake: str = "", **options: object) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, fake: str = "", stderr: int = subprocess.PIPE, **options: object
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, str(FRONT), *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             cwd=self.directory,
             env={**self.environment, "FAKE": fake},
@@ -152,6 +154,32 @@ def test_the_command_goes_on_when_the_other_half_fails(front: Front, fake: str) 
     assert ended.returncode == 7
     assert (front.directory / "done").exists()
     assert "the half that loads eBPF programs" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("run", "-o", "r.json", "--record", "/dev/full", "--", "sh", "-c", "exit 7"), 7),
+        (("run", "--", "no-such-command"), 127),
+        (("run", "--nonsense"), 125),
+        (("report", "--nonsense"), 2),
+        (("attach", "999999999"), 1),
+    ],
+)
+@pytest.mark.parametrize("broken", ["/dev/full", "nobody reads"])
+def test_what_nobody_can_read_changes_no_exit_code(
+    front: Front, arguments: tuple[str, ...], code: int, broken: str
+) -> None:
+    """A full disk below `2> log`, `2>&1 | head`, a terminal that is gone."""
+    reader, writer = (
+        os.pipe() if broken != "/dev/full" else (os.open(broken, os.O_RDONLY), os.open(broken, os.O_WRONLY))
+    )
+    os.close(reader)
+    child = front.start(*arguments, stderr=writer)
+    os.close(writer)
+    child.communicate(timeout=30)
+    assert child.returncode == code
+    assert "-o" not in arguments or (front.directory / "r.json").exists()
 
 
 def test_output_and_input_are_the_callers(front: Front) -> None:
