@@ -25,7 +25,12 @@ from trainprobe.runtime.session.caller import Session
 from trainprobe.runtime.session.child_command import Launched, StartError, give_back, refuse_early
 from trainprobe.text.saying import word
 
-TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+JOB_CONTROL = {
+    signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGCHLD, signal.SIGWINCH,
+}  # fmt: skip
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
+TAKEN = signal.valid_signals() - JOB_CONTROL - FAULTS - {signal.SIGKILL}
+"""What somebody may send to a training: a batch system whichever it is told to."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,8 +70,7 @@ def _observed(watching: WatchSetup, command: list[str], prepare: Callable[[], No
     child: Launched | None = None
 
     def pass_on(received: Received) -> None:
-        """The terminal has told the command already; what was meant for us alone is meant for it."""
-        if received.by_process and child is not None:
+        if _means_the_command(received) and child is not None:
             os.kill(child.pid, received.number)
 
     session = watching.begin(signals, command=command, on_signal=pass_on)
@@ -90,6 +94,14 @@ def _observed(watching: WatchSetup, command: list[str], prepare: Callable[[], No
         watching.status.clear()
         session.close()
         watching.close()
+
+
+def _means_the_command(received: Received) -> bool:
+    """What was meant for us alone is meant for it. The terminal has told it already, but for a hang-up, of which the
+    session's leader hears alone; so does the process that an alarm was set for."""
+    if received.number == signal.SIGHUP and os.getsid(0) == os.getpid():
+        return True
+    return received.by_process or received.number == signal.SIGALRM
 
 
 def _not_started(watching: WatchSetup, session: Session) -> int:

@@ -212,11 +212,14 @@ def test_process_group_is_the_callers(front: Front) -> None:
     assert int(out) == child.pid
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_for_us_is_for_the_command(front: Front, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU, signal.SIGURG, signal.SIGRTMIN + 3],
+)
+def test_a_signal_for_us_is_for_the_command(front: Front, number: int) -> None:
     # An exception of the handler would be lost where it is called as the file that nobody holds is taken down.
     script = (
-        f"import os, signal, time; signal.signal({int(number)}, lambda *_: os._exit(42));"
+        f"import os, signal, time; signal.signal({number:d}, lambda *_: os._exit(42));"
         "open('up', 'w').close(); time.sleep(20)"
     )
     caught = functools.partial(signal.signal, number, signal.SIG_DFL)  # a shell's & has its commands ignore SIGINT
@@ -266,6 +269,32 @@ def test_a_signal_behind_the_end_of_what_is_watched_costs_no_report(
     """A batch system, or who presses Ctrl-C twice: there is nobody left whom it could mean."""
     ended = front(*arguments, fake="hurry")
     assert (ended.returncode, "cost of watching" in ended.stderr) == (code, True), ended.stderr
+
+
+def test_the_command_is_told_that_the_terminal_hung_up(front: Front) -> None:
+    """As `ssh -t HOST trainprobe run …` when the connection breaks: the kernel tells the session's leader alone."""
+    import pty
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(front.directory)
+        environment = {**front.environment, "FAKE": "", "TERM": "dumb"}
+        script = "trap 'touch told; exit 3' HUP; touch up; for i in $(seq 200); do sleep 0.05; done"
+        os.execve(sys.executable, [sys.executable, str(FRONT), "run", "--", "sh", "-c", script], environment)
+    wait_for(front.directory / "up")
+    os.close(terminal)
+    wait_for(front.directory / "told")
+    _pid, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
+
+
+def test_an_alarm_set_before_us_is_the_commands(front: Front) -> None:
+    """`perl -e 'alarm 3600; exec @ARGV' trainprobe run …`: a timer stays with the process through exec."""
+    set_alarm = functools.partial(signal.setitimer, signal.ITIMER_REAL, 2.0)
+    script = "trap 'exit 42' ALRM; for i in $(seq 200); do sleep 0.05; done"
+    child = front.start("run", "--", "sh", "-c", script, preexec_fn=set_alarm)
+    child.communicate(timeout=30)
+    assert child.returncode == 42
 
 
 def test_an_interrupt_before_the_start_starts_nothing(front: Front) -> None:

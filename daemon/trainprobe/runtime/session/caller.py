@@ -6,6 +6,7 @@ It loads nothing into the kernel and needs no rights. Whatever happens to the ot
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -130,11 +131,11 @@ class Session:
 
     def _take_signals(self) -> None:
         for received in self._signals.read():
-            if INTERRUPT in self._stop_on:
+            if INTERRUPT not in self._stop_on:
+                self._on_signal(received)
+            elif received.number != signal.SIGURG:  # which ends nobody who does not wait for it
                 self.interrupted = self.interrupted or received.number
                 self._loop.stop()
-            else:
-                self._on_signal(received)
 
     def _read_messages(self) -> None:
         for line in self._part.messages():
