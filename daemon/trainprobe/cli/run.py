@@ -31,6 +31,10 @@ JOB_CONTROL = {
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
 TAKEN = signal.valid_signals() - JOB_CONTROL - FAULTS - {signal.SIGKILL}
 """What somebody may send to a training: a batch system whichever it is told to."""
+WHILE_WAITING = {
+    signal.SIGTTOU: signal.SIG_IGN,  # writing to the terminal from the background must not stop who waits
+    signal.SIGCHLD: signal.SIG_DFL,  # where it is ignored, the kernel throws away how the command ended
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,11 +60,10 @@ def act(args: argparse.Namespace) -> int:
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(PASSES_ON)  # by this name a signal that is passed on is known
     signals = Signals(TAKEN)
-    # Writing to the terminal from the background must not stop us: then nobody would wait for the command.
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    before = {number: signal.signal(number, ours) for number, ours in WHILE_WAITING.items()}
 
     def prepare() -> None:
-        give_back([signal.SIGTTOU])
+        give_back(before)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask_before)
 
     return _observed(watching, command, prepare, signals)

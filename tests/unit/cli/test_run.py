@@ -195,10 +195,20 @@ def test_the_environment_is_the_callers(front: Front) -> None:
     assert dict(line.split("=", 1) for line in ended.stdout.splitlines()) == {**front.environment, "FAKE": ""}
 
 
-def test_signal_dispositions_are_the_callers(front: Front) -> None:
-    bare = subprocess.run(["sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status"], capture_output=True, text=True)
-    ended = front("run", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")
-    assert ended.stdout == bare.stdout
+@pytest.mark.parametrize("ignored", [(), (signal.SIGCHLD, signal.SIGTTOU, signal.SIGHUP)], ids=["none", "some"])
+def test_signal_dispositions_are_the_callers(front: Front, ignored: tuple[signal.Signals, ...]) -> None:
+    """A caller that ignores SIGCHLD has the kernel throw away how its children ended."""
+
+    def ignore() -> None:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    command = ["sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status; exit 3"]
+    bare = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=ignore)
+    watched = front.start("run", "--", *command, preexec_fn=ignore)
+    out, err = watched.communicate(timeout=30)
+    assert out == bare.communicate()[0]
+    assert (watched.returncode, "Traceback" in err) == (3, False)
 
 
 def test_descriptors_are_the_callers(front: Front) -> None:

@@ -6,7 +6,8 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from trainprobe.text.saying import SaidError, saying
 
@@ -69,10 +70,11 @@ def original_environment() -> dict[bytes, bytes]:
     return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if equals}
 
 
-def give_back(ignored_by_us: Iterable[int] = ()) -> None:
-    """Signal dispositions as they were before this interpreter and this program changed them."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, *ignored_by_us):
-        signal.signal(number, signal.SIG_DFL)
+def give_back(before: Mapping[signal.Signals, Any]) -> None:
+    """Signal dispositions as they were before this interpreter and this program changed them; ``before``: those that
+    the program did."""
+    for number, disposition in {signal.SIGPIPE: signal.SIG_DFL, signal.SIGXFSZ: signal.SIG_DFL, **before}.items():
+        signal.signal(number, disposition)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
