@@ -17,7 +17,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from trainprobe.cli import OWN_FAILURE, Refusal, complain
+from trainprobe.cli import OWN_FAILURE, Refusal, complain, outputs
 from trainprobe.cli.watching import WatchSetup, add_options
 from trainprobe.model.vocabulary import PASSES_ON
 from trainprobe.runtime.loop.signals import Received, Signals
@@ -74,7 +74,11 @@ def _observed(watching: WatchSetup, command: list[str], prepare: Callable[[], No
 
     def pass_on(received: Received) -> None:
         if _means_the_command(received) and child is not None:
-            os.kill(child.pid, received.number)
+            try:
+                os.kill(child.pid, received.number)
+            except PermissionError as error:  # sudo's, and what runs as another user
+                error.filename = f"kill -{received.number} {child.pid}"
+                complain(outputs.reason(error))
 
     session = watching.begin(signals, command=command, on_signal=pass_on)
     try:

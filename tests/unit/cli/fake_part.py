@@ -1,7 +1,7 @@
 """Stands in for the half of `run` that needs rights: speaks its protocol, loads nothing.
 
 FAKE says how it behaves: "" well, "refuse", "die" (after it was ready), "dumb" (no report), "hurry" (SIGTERM to the
-other half while that waits for the report).
+other half while that waits for the report), "strange" (well; the front may send no signal).
 What it was told is written to the file FAKE_LOG.
 """
 

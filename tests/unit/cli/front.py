@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from trainprobe.cli import main
 from trainprobe.runtime.session import privileges
@@ -11,4 +13,12 @@ from trainprobe.runtime.session import privileges
 PART = [sys.executable, str(Path(__file__).with_name("fake_part.py"))]
 privileges.program = lambda: PART
 privileges.missing = lambda _status=None: []
+
+
+def forbidden(pid: int, number: int) -> NoReturn:
+    raise PermissionError(1, "Operation not permitted")
+
+
+if os.environ.get("FAKE") == "strange":  # the command is another user's
+    os.kill = forbidden
 sys.exit(main())

@@ -242,6 +242,20 @@ def test_a_signal_for_us_is_for_the_command(front: Front, number: int) -> None:
     assert json.loads((front.directory / "r.json").read_text())["version"] == 1
 
 
+def test_a_signal_that_may_not_be_passed_on_ends_nothing(front: Front) -> None:
+    """`trainprobe run -- sudo -u other …`: the command is another user's."""
+    script = "touch up; while [ ! -e go ]; do sleep 0.05; done; exit 7"
+    child = front.start("run", "--", "sh", "-c", script, fake="strange")
+    wait_for(front.directory / "up")
+    child.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    (front.directory / "go").touch()
+    _out, err = child.communicate(timeout=30)
+    assert child.returncode == 7
+    assert err.splitlines()[0].endswith(": Operation not permitted")
+    assert "cost of watching" in err
+
+
 def test_a_signal_of_the_terminal_reaches_the_command_once(front: Front) -> None:
     """The terminal tells the whole process group; passed on by us it would come twice."""
     script = (

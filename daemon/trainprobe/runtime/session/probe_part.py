@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Sequence
 
 from trainprobe.runtime.session import line_protocol
 from trainprobe.runtime.session.probe_protocol import Order, child, encode
+
+PATIENCE_SECONDS = 10.0
 
 
 class ProbePart:
@@ -41,18 +44,16 @@ class ProbePart:
         """Ask for the report (``probe_protocol.end``); it ends by itself after that."""
         self._send(last)
 
-    def close(self) -> int:
-        """Wait for its end (its input ends, so it does) and return its exit code."""
-        try:
+    def close(self) -> None:
+        """Its input ends, and so does it. Below sudo it is root's and may not be killed: then it is left to its end."""
+        with contextlib.suppress(BrokenPipeError):
             self._in.close()
-        except BrokenPipeError:
-            pass
         self._out.close()
         try:
-            return self._child.wait(timeout=10)
+            self._child.wait(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            self._child.kill()
-            return self._child.wait()
+            with contextlib.suppress(PermissionError):
+                self._child.kill()
 
     def _send(self, line: bytes) -> None:
         try:
