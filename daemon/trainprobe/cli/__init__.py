@@ -4,6 +4,7 @@ others are what these share."""
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
 import os
@@ -88,6 +89,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stderr is None:  # closed by the caller: what is meant for it would go to stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
     try:
         return _run(_verb_first(given))
     except KeyboardInterrupt:
@@ -130,6 +133,8 @@ def _run(given: Sequence[str]) -> int:
 def show(text: str, end: str = "\n") -> None:
     """Print what a verb answers. Raises BrokenPipeError when its reader is gone, Refusal when it cannot be written."""
     try:
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         print(text, end=end, flush=True)
     except BrokenPipeError:
         raise

@@ -49,7 +49,7 @@ class Style:
     speaker: Speaker = field(default_factory=Speaker)
 
     @classmethod
-    def of(cls, stream: TextIO, environment: Mapping[str, str], language: str | None = None) -> Style:
+    def of(cls, stream: TextIO | None, environment: Mapping[str, str], language: str | None = None) -> Style:
         """What fits there; ``language``: the one that was asked for."""
         return cls.on(Terminal.of(stream, environment, language))
 

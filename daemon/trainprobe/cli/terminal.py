@@ -25,6 +25,11 @@ def columns(environment: Mapping[str, str]) -> int:
         return USUAL
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """None: the stream was closed before we began, as cron and daemons may do it."""
+    return stream is not None and stream.isatty()
+
+
 @dataclass(frozen=True, slots=True)
 class Terminal:
     """A terminal, or a file."""
@@ -36,12 +41,14 @@ class Terminal:
     utc_offset: int = 0  # seconds, of the reader's clock now
 
     @classmethod
-    def of(cls, stream: TextIO, environment: Mapping[str, str], language: str | None = None) -> Terminal:
+    def of(cls, stream: TextIO | None, environment: Mapping[str, str], language: str | None = None) -> Terminal:
         """Colour on a terminal (not with NO_COLOR or TERM=dumb), as wide as it is and never wider than 100.
 
         ``language``: the one that was asked for; the environment's without one, where the stream can show it.
         """
-        terminal = stream.isatty()
+        if stream is None:
+            return cls(language=chosen(language, environment))
+        terminal = is_terminal(stream)
         width = WIDEST
         if terminal:
             try:

@@ -29,6 +29,7 @@ from trainprobe.cli.screen import details, overview
 from trainprobe.cli.screen.history import RankHistory
 from trainprobe.cli.screen.terminal import FullScreen, TerminalError
 from trainprobe.cli.style import Style
+from trainprobe.cli.terminal import is_terminal
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Report, Run
 from trainprobe.runtime.loop import clock
@@ -56,7 +57,7 @@ def act(args: argparse.Namespace) -> int:
     if args.once:
         show("\n".join(view.lines(*_once_size())).rstrip())
         return OK
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         raise Refusal(FAILED, word("top needs a terminal"), word("trainprobe top --once, or: trainprobe report"))
     locale.setlocale(locale.LC_ALL, "")  # curses writes in the locale's encoding
     try:
@@ -195,6 +196,6 @@ def _watch(view: View, terminal: FullScreen) -> None:
 def _once_size() -> tuple[int, int]:
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):  # closed, a file, a test's
         return 24, 80
     return size.lines or 24, size.columns or 80

@@ -86,3 +86,27 @@ def test_the_file_of_a_replay_is_written_though_nobody_reads_the_text(tmp_path: 
     os.close(writer)
     assert (done.stderr, done.returncode) == ("", 1)
     assert json.loads((tmp_path / "report.json").read_text())["runs"]
+
+
+def closed(arguments: list[str], shut: str) -> subprocess.CompletedProcess[str]:
+    """The program as cron or a daemon starts it that closes what it does not use."""
+    script = f'exec "$@" {shut}'
+    program = ["sh", "-c", script, "sh", sys.executable, "-m", "trainprobe.cli", *arguments]
+    return subprocess.run(program, capture_output=True, check=False, text=True)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["report", "--help"], ["replay", str(RECORDING)]])
+def test_without_stdout_there_is_no_answer(arguments: list[str]) -> None:
+    done = closed(arguments, ">&-")
+    assert (done.stderr, done.returncode) == ("trainprobe: stdout: Bad file descriptor\n", 1)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["report", "no.json"], 1), (["dance"], 2), (["report", "--no"], 2)])
+def test_without_stderr_a_complaint_is_no_answer(arguments: list[str], code: int) -> None:
+    done = closed(arguments, "2>&-")
+    assert (done.stdout, done.returncode) == ("", code)
+
+
+def test_the_file_of_a_replay_is_written_without_any_stream(tmp_path: Path) -> None:
+    closed(["replay", str(RECORDING), "-o", str(tmp_path / "report.json")], "<&- >&- 2>&-")
+    assert json.loads((tmp_path / "report.json").read_text())["runs"]

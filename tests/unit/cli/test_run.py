@@ -216,6 +216,22 @@ def test_descriptors_are_the_callers(front: Front) -> None:
     assert ended.stdout.split() == ["0", "1", "2", "3"]  # 3: the directory that ls reads
 
 
+def test_descriptors_that_the_caller_closed_stay_closed(front: Front) -> None:
+    def close() -> None:
+        os.closerange(0, 3)
+
+    script = "ls /proc/self/fd > descriptors; exit 7"
+    child = front.start("run", "-o", "r.json", "--record", "r.jsonl", "--", "sh", "-c", script, preexec_fn=close)
+    child.communicate(timeout=30)
+    assert child.returncode == 7
+    assert (front.directory / "descriptors").read_text().split() == [
+        "0",
+        "1",
+    ]  # the directory that ls reads, its output
+    assert json.loads((front.directory / "r.json").read_text())["version"] == 1
+    assert (front.directory / "r.jsonl").read_text() == '{"trainprobe_recording":1}\n{"at":[1,2]}\n'
+
+
 def test_process_group_is_the_callers(front: Front) -> None:
     child = front.start("run", "--", "sh", "-c", "cut -d' ' -f5 /proc/self/stat", start_new_session=True)
     out, _err = child.communicate(timeout=30)
