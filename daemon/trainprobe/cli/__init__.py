@@ -135,7 +135,11 @@ def show(text: str, end: str = "\n") -> None:
     try:
         if sys.stdout is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        print(text, end=end, flush=True)
+        try:
+            print(text, end=end, flush=True)
+        except UnicodeEncodeError:  # a locale that lacks some characters
+            encoding = sys.stdout.encoding
+            print(text.encode(encoding, "replace").decode(encoding), end=end, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import os
 import re
 import sys
@@ -95,6 +96,8 @@ def act(args: argparse.Namespace) -> int:
         text = formats.formatted(report, args.format, steps, style=_style(args.output, args.lang), merge=args.merge)
     except formats.MergeError as error:
         raise Refusal(FAILED, error.as_saying) from None
+    if args.format != "text" and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever the locale's
     return write(text, args.output)
 
 

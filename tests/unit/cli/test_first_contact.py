@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.cli import reports
 from trainprobe.cli import VERBS, main, parser
+from trainprobe.wire import report as wire
 
 RECORDING = Path(__file__).parents[2] / "replay" / "recordings" / "worker_death.jsonl.gz"
 
@@ -110,3 +112,26 @@ def test_without_stderr_a_complaint_is_no_answer(arguments: list[str], code: int
 def test_the_file_of_a_replay_is_written_without_any_stream(tmp_path: Path) -> None:
     closed(["replay", str(RECORDING), "-o", str(tmp_path / "report.json")], "<&- >&- 2>&-")
     assert json.loads((tmp_path / "report.json").read_text())["runs"]
+
+
+def in_ascii(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """The program where the locale's encoding lacks most characters."""
+    program = [sys.executable, "-m", "trainprobe.cli", *arguments]
+    return subprocess.run(program, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+
+
+@pytest.mark.parametrize("arguments", [["replay", str(RECORDING)], ["--lang", "zh", "report", "--help"]])
+def test_characters_that_the_locale_lacks_are_replaced(arguments: list[str]) -> None:
+    done = in_ascii(*arguments)
+    assert (done.stderr, done.returncode) == (b"", 0)
+    assert b" ? " in done.stdout
+
+
+@pytest.mark.parametrize("form", ["json", "html", "perfetto"])
+def test_what_is_for_programs_is_utf8_in_each_locale(form: str, tmp_path: Path) -> None:
+    report = reports.stalled()
+    report.runs[0].cwd = "/home/zoë/训练"
+    (tmp_path / "report.json").write_text(wire.encode(report), encoding="utf-8")
+    asked = ["report", str(tmp_path / "report.json"), "--format", form]
+    assert main([*asked, "-o", str(tmp_path / "file")]) == 0
+    assert in_ascii(*asked).stdout == (tmp_path / "file").read_bytes()
