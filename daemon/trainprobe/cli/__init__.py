@@ -183,11 +183,13 @@ def on_stderr(text: str, end: str = "\n") -> None:
 
 
 def _translator() -> Callable[[Text], str]:
-    """For the reader of stderr."""
+    """For the reader of stderr. What strangers wrote in it, as the name of a run, does nothing to a terminal."""
+    from trainprobe.cli.style import inert
     from trainprobe.text.catalogue import chosen
     from trainprobe.text.render import Speaker
 
-    return Speaker(chosen(_asked.get(), os.environ)).text
+    said = Speaker(chosen(_asked.get(), os.environ)).text
+    return lambda text: "\n".join(inert(line, len(line)) for line in said(text).split("\n"))
 
 
 _asked: ContextVar[str | None] = ContextVar("asked", default=None)

@@ -29,6 +29,7 @@ from trainprobe.model.amounts import percent, seconds, size
 from trainprobe.model.report import Rank
 from trainprobe.runtime.publishing import rundir
 from trainprobe.text.saying import Saying, word
+from trainprobe.wire import codec
 
 NAME, NOW, PROPOSED, SETTING = 20, 20, 10, 34
 WORTH = 0.01  # of the run: what is lost to a cause is named where no setting helps
@@ -46,6 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def act(args: argparse.Namespace) -> int:
     chosen = choose(args.report, args.run, args.directory, args.rank)
+    if not args.json:
+        chosen = codec.with_texts(chosen, inert)
     made = advice(chosen.run, chosen.rank, chosen.report.host.cpus)
     if args.json:
         show(json.dumps(as_json(chosen, made), indent=2))

@@ -38,6 +38,7 @@ from trainprobe.model.amounts import percent, size
 from trainprobe.runtime.publishing import rundir
 from trainprobe.text.command_line import invalid
 from trainprobe.text.saying import saying, word
+from trainprobe.wire import codec
 
 MOST = 1.5  # times a difference: what parts make more of it cancels out, and their shares say nothing
 CALLS = {
@@ -75,7 +76,10 @@ def batch(text: str) -> tuple[float, float]:
 
 
 def act(args: argparse.Namespace) -> int:
-    a, b = pair = [choose(source, "", args.directory, args.rank) for source in (args.a, args.b)]
+    pair = [choose(source, "", args.directory, args.rank) for source in (args.a, args.b)]
+    if not args.json:
+        pair = codec.with_texts(pair, inert)
+    a, b = pair
     busy = others(a.run, a.report.host.cpus), others(b.run, b.report.host.cpus)
     used = own_cpus(a.run, a.report.host.cpus), own_cpus(b.run, b.report.host.cpus)
     own = None if used[0] is None or used[1] is None else (used[0], used[1])

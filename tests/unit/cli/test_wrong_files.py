@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.advise.test_comparison import a_rank, drawn, stalls
 from tests.unit.cli import reports
 from trainprobe.cli import main
 from trainprobe.wire import report as wire
@@ -79,6 +80,38 @@ def test_what_is_no_recording(
         file.write_bytes(content)
     told = refused(["replay", "{}"], file, capsys)
     assert all(words in told for words in says), told
+
+
+EVIL = "\x1b[2J\x1b]0;owned\x07\u202e"
+
+
+@pytest.mark.parametrize(
+    "verb", [["advise", "{}"], ["advise", "{}", "--run", "none"], ["advise", "{}", "--rank", "7"],
+             ["compare", "{other}", "{}"], ["compare", "{other}", "{}", "--max-lost", "1%"],
+             ["report", "{}", "--run", "none"]],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("valid", [True, False])
+def test_a_strangers_file_does_nothing_to_a_terminal(
+    verb: list[str], valid: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, report = tmp_path / "it.json", reports.stalled()
+    rank = report.runs[0].ranks[0]
+    report.runs[0].run = f"{EVIL}-1"
+    rank.lost = {EVIL: 60.0}
+    rank.ordinary = a_rank(drawn(1)).ordinary
+    other = tmp_path / "other.json"
+    other.write_text(wire.encode(report))
+    rank.stalls = stalls(EVIL, *[2.0] * 5, period=100)
+    rank.ordinary = a_rank(drawn(2), rank.stalls, {"compute": 0.02, EVIL: 0.025}).ordinary
+    told = json.loads(wire.encode(report))
+    if not valid:
+        told["runs"][0]["ranks"][0]["lost"] = {EVIL: "much"}
+    file.write_text(json.dumps(told))
+    main([word.replace("{}", str(file)).replace("{other}", str(other)) for word in verb])
+    said = "".join(capsys.readouterr())
+    assert "\\x1b[2J" in said
+    assert [character for character in said if not (character.isprintable() or character == "\n")] == []
 
 
 def test_a_recording_is_read_compressed_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
