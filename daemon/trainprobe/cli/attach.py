@@ -14,7 +14,7 @@ import argparse
 import os
 import signal
 
-from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal
+from trainprobe.cli import FAILED, FORBIDDEN, OK, Refusal, outputs
 from trainprobe.cli.watching import WatchSetup, add_options
 from trainprobe.runtime.loop.signals import Received, Signals
 from trainprobe.runtime.session.caller import Session
@@ -33,6 +33,13 @@ def act(args: argparse.Namespace) -> int:
         remedy = "pgrep -af 'python|torchrun'"
         raise Refusal(FAILED, saying("there is no process {pid}", pid=args.pid), remedy)
     watching = WatchSetup.prepare(args)
+    try:
+        return _watch(watching, args.pid)
+    except OSError as error:  # no room for a process or a descriptor
+        raise Refusal(FAILED, outputs.reason(error)) from None
+
+
+def _watch(watching: WatchSetup, pid: int) -> int:
     signals = Signals(TAKEN)
     watched: list[Session] = []
 
@@ -40,7 +47,7 @@ def act(args: argparse.Namespace) -> int:
         del received
         watched[0].stop()
 
-    session = watching.begin(signals, pid=args.pid, on_signal=detach)
+    session = watching.begin(signals, pid=pid, on_signal=detach)
     watched.append(session)
     try:
         if not (session.load(patient=watching.patient) and session.start()):

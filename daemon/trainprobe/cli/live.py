@@ -26,7 +26,10 @@ class StatusLine:
     def show(self, text: str) -> None:
         if not self.possible or not self._in_foreground():
             return
-        size = os.get_terminal_size(self._fd)
+        try:
+            size = os.get_terminal_size(self._fd)
+        except OSError:  # it hung up meanwhile
+            return
         if size.lines < SMALLEST:
             return
         text = text[: size.columns]

@@ -59,6 +59,13 @@ def act(args: argparse.Namespace) -> int:
         raise
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(PASSES_ON)  # by this name a signal that is passed on is known
+    try:
+        return _run(watching, command)
+    except OSError as error:  # no room for a process or a descriptor; once the command runs, nothing raises it
+        raise Refusal(OWN_FAILURE, outputs.reason(error)) from None
+
+
+def _run(watching: WatchSetup, command: list[str]) -> int:
     signals = Signals(TAKEN)
     before = {number: signal.signal(number, ours) for number, ours in WHILE_WAITING.items()}
 

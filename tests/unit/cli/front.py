@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +20,15 @@ def forbidden(pid: int, number: int) -> NoReturn:
     raise PermissionError(1, "Operation not permitted")
 
 
-if os.environ.get("FAKE") == "strange":  # the command is another user's
-    os.kill = forbidden
+def no_room(*_arguments: object, **_options: object) -> NoReturn:
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+
+
+match os.environ.get("FAKE"):
+    case "strange":  # the command is another user's
+        os.kill = forbidden
+    case "no part":
+        subprocess.Popen = no_room  # type: ignore[assignment, misc]
+    case "no child":
+        os.fork = no_room
 sys.exit(main())

@@ -127,6 +127,17 @@ def test_our_own_failures_before_the_start_are_125(front: Front, arguments: tupl
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("verb", "fake", "code"), [("run", "no part", 125), ("run", "no child", 125), ("attach", "no part", 1)]
+)
+def test_no_room_for_a_process_is_told_in_a_line(front: Front, verb: str, fake: str, code: int) -> None:
+    """As RLIMIT_NPROC and a cgroup's pids.max have it."""
+    what = ("--", "touch", "started") if verb == "run" else ("1",)
+    ended = front(verb, *what, fake=fake)
+    assert (ended.stderr, ended.returncode) == ("trainprobe: Resource temporarily unavailable\n", code)
+    assert not (front.directory / "started").exists()
+
+
 def test_every_error_of_the_configuration_is_told(front: Front) -> None:
     (front.directory / "c.yaml").write_text("thresholds: {stall_factor: 0.5, stal: 1}\ncheckpoint: {}\n")
     ended = front("run", "--config", "c.yaml", "--", "true")
