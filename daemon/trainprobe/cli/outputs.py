@@ -86,14 +86,20 @@ class RecordFile:
                 self._file.write(line + b"\n")
                 self._file.flush()
             except OSError as error:
-                what = saying("the recording ends here: {why}", why=reason(error))
-                complain(what, word("the report is not affected; name a place with room for it"))
-                self._file = None
+                self._end(error)
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
-            self._plain.close()
+            try:
+                self._file.close()
+                self._plain.close()
+            except OSError as error:  # for want of room for the end mark of what is compressed
+                self._end(error)
+
+    def _end(self, error: OSError) -> None:
+        what = saying("the recording ends here: {why}", why=reason(error))
+        complain(what, word("the report is not affected; name a place with room for it"))
+        self._file = None
 
 
 def _compressed(file: IO[bytes]) -> IO[bytes]:

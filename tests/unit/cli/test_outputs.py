@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import resource
 import zlib
 from pathlib import Path
 
@@ -36,6 +37,28 @@ def test_a_recording_is_compressed_where_its_name_says_so(tmp_path: Path) -> Non
     record.close()
     assert gzip.decompress(path.read_bytes()) == b"{}\n[]\n"
     assert mode(path) == 0o600
+
+
+@pytest.mark.parametrize("name", ["rec.jsonl", "rec.jsonl.gz"])
+def test_no_room_ends_a_recording_and_nothing_else(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a line as at the end mark of what is compressed, which comes when the command's exit code is to be told."""
+    said: list[str] = []
+    monkeypatch.setattr(outputs, "complain", lambda what, _remedy: said.append(str(what)))
+    for lines in (1, 0):
+        path = tmp_path / f"{lines}-{name}"
+        record = outputs.RecordFile(path)
+        for _ in range(2):
+            record.line(b"{}")
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+        try:
+            for _ in range(lines):
+                record.line(b"{}")
+            record.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert said == ["the recording ends here: File too large"] * (lines or name.endswith(".gz"))
+        said.clear()
 
 
 def test_a_file_that_was_there_keeps_who_may_read_it(tmp_path: Path) -> None:
