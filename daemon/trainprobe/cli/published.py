@@ -20,7 +20,8 @@ from trainprobe.wire import history as wire_history
 from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
-SIZE_LIMIT = 16 << 20
+SIZE_LIMIT = 16 << 20  # bytes of what a daemon published
+FILE_LIMIT = 128 << 20  # of a report file, which lists 200 stalls of some kilobytes of each rank
 OLD_SECONDS, ANEW_SECONDS, AGAIN_SECONDS = 3.0, 0.6, 0.1
 BEGINNING = 200  # bytes that tell what else a file is
 GZIP = b"\x1f\x8b"
@@ -118,16 +119,19 @@ def together(live: Report | None, history: Report | None) -> Report | None:
     return replace(newer, runs=sorted(runs, key=lambda run: run.started))
 
 
-def decoded(path: Path) -> Report:
+def decoded(path: Path, limit: int = SIZE_LIMIT) -> Report:
     """A report file. Raises OSError and WireError."""
     with path.open("rb") as file:
-        return wire.decode(file.read(SIZE_LIMIT))
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise WireError(saying("larger than {bytes} bytes", bytes=limit))
+    return wire.decode(data)
 
 
 def of_file(path: Path) -> Report:
     """A report that `-o` wrote. Raises Refusal, which says what else it is where it is none."""
     try:
-        return decoded(path)
+        return decoded(path, FILE_LIMIT)
     except OSError as error:
         raise Refusal(FAILED, outputs.reason(error), WRITES_ONE) from None
     except WireError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainprobe.cli.published import SIZE_LIMIT
+from trainprobe.cli.published import FILE_LIMIT
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import StepRow, stitched
 from trainprobe.runtime.history.files import PUBLISHED
@@ -31,7 +31,7 @@ def of_file(path: Path, report: Report, since: float = 0.0) -> Rows:
     known = {(run.key, rank.name) for run in report.runs for rank in run.ranks}
     try:
         with path.open("rb") as file:
-            every = report_file.steps_of(file.read(SIZE_LIMIT))
+            every = report_file.steps_of(file.read(FILE_LIMIT))
     except (OSError, WireError):
         return {}
     found = {(one.run, one.rank): [row for row in one.rows if row.end > since] for one in every}

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.replay.replay import FOLDER
-from trainprobe.cli import main
+from trainprobe.cli import main, published
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.outputs import RecordFile
 from trainprobe.cli.watching import WatchSetup
-from trainprobe.model.report import Rank, Report, Run
+from trainprobe.model.report import Rank, Report, Run, Stall
 from trainprobe.model.steprow import RankSteps, StepRow
 from trainprobe.runtime.session import probe_protocol
 from trainprobe.wire import report_file
@@ -56,6 +56,34 @@ def test_many_rows_of_many_ranks_are_thinned() -> None:
     read = report_file.steps_of(text)
     assert sum(len(one.rows) for one in read) <= report_file.ROWS
     assert all(sum(row.count for row in one.rows) == 5000 for one in read)
+
+
+def full(folder: Path, ranks: int = 8) -> Path:
+    """As of a run of eight GPUs with as many stalls as a report lists, of some kilobytes each."""
+    stall = Stall("s", 100.0, 110.0, 10.0, "checkpoint", {"checkpoint": 10.0}, 1, 1, summary="x" * 10_000)
+    made = [Rank(number, ranks, 1, name=str(number), wall_seconds=1e4, stalls=[stall] * 200) for number in range(ranks)]
+    rows = [StepRow(100.0 + at, 1.0, 1, 1.0, 1.0, {"compute": 0.5, "data_wait": 0.5}) for at in range(5000)]
+    report = Report(runs=[Run("train.py-1", [], "ann", "/", 100.0, 9000.0, {}, made)])
+    steps = [RankSteps("train.py-1", str(number), rows) for number in range(ranks)]
+    path = folder / "full.json"
+    path.write_text(report_file.encode(report, steps))
+    return path
+
+
+def test_the_largest_report_that_is_written_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = full(tmp_path)
+    assert main(["advise", str(path)]) == 0, capsys.readouterr().err
+    assert main(["report", str(path), "--format", "perfetto", "-o", str(tmp_path / "out")]) == 0
+    assert ' steps"' in (tmp_path / "out").read_text()
+
+
+def test_what_is_larger_is_refused_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = full(tmp_path, 1)
+    monkeypatch.setattr(published, "FILE_LIMIT", 1 << 20)
+    assert main(["advise", str(path)]) == 1
+    assert f"{path} is no report: larger than {1 << 20} bytes" in capsys.readouterr().err
 
 
 def test_a_file_without_rows_is_the_report() -> None:
