@@ -67,7 +67,7 @@ class AdviceInput:
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock
     where: Where | None = None  # the Python line
     longest: float = 0.0  # seconds of the longest stall that is mostly of it, an open one too; 0: none is
-    evidence: Sequence[Evidence] = ()  # what its rule saw of the longest one that is over, and in ordinary steps
+    evidence: Sequence[Evidence] = ()  # what its rule saw of the longest one, over if one is, and in ordinary steps
     seen: Sequence[Evidence] = ()  # what it saw of all of them, and in ordinary steps
     cpus: int = 0  # of the host; 0: not known
     crowded: bool = False  # the run lost time to waiting for a CPU

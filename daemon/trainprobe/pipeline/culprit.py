@@ -54,6 +54,9 @@ def _others(rank: RankState) -> Iterator[_Other]:
     for span in rank.phases.spans[-LOOK_BACK:]:
         if span.phase in _WORK and span.end_ns is not None:
             yield _Other(span.phase.value, span.start_ns, span.end_ns, span.end_ns - span.start_ns)
+    phase, ns = rank.phases.live or (None, 0.0)
+    if phase in _WORK:
+        yield _Other(phase.value, int(rank.open.sample_ns - ns), None, ns)
 
 
 def _follow(entry: StallEntry, number: int, ranks: Sequence[RankState]) -> None:

@@ -178,6 +178,15 @@ def test_a_late_rank_is_called_named_only_where_it_is() -> None:
     assert advice(Cause.COLLECTIVE_WAIT, AdviceInput())[0].startswith("find the rank that is late")
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "late", "line"), [(3.0, 1.0, "let each rank evaluate"), (1.0, 3.0, "make the late rank faster")]
+)
+def test_ranks_that_mostly_wait_for_an_evaluation_are_to_share_it(evaluated: float, late: float, line: str) -> None:
+    causes = {"evaluation": evaluated, "checkpoint": late}
+    seen = [Evidence.of(MEANWHILE(rank=0, cause=cause), spent, "s") for cause, spent in causes.items()]
+    assert advice(Cause.COLLECTIVE_WAIT, AdviceInput(seen=seen))[0].startswith(line)
+
+
 def test_a_batch_of_a_dead_worker_is_not_waited_for() -> None:
     """Nothing that a dead worker waited for can be found."""
     dead = AdviceInput(fetching=True, evidence=[Evidence.of(SINCE_DEATH(), 19.0, "s", 7)])

@@ -14,6 +14,8 @@ from trainprobe.model.frame import Frame
 from trainprobe.model.sample import ProcessSample
 from trainprobe.pipeline import Pipeline
 
+EVALUATE_TOGETHER = "let each rank evaluate a part of the data, or evaluate more rarely or on less data"
+
 
 def test_a_step_that_grows_is_drift_with_its_state_and_its_counter() -> None:
     driver = Driver()
@@ -262,8 +264,27 @@ def test_a_rank_that_evaluates_alone_is_named() -> None:
         "rank 1 (pid 1001) is the one that does not wait: evaluation",
     ]
     assert "rank 1 was late by evaluation" in stall.summary
-    assert stall.advice == ["make the late rank faster: the others wait for it, whatever they do themselves"]
+    assert [line.partition(":")[0] for line in stall.advice] == [EVALUATE_TOGETHER]
     assert not next(rank for rank in ranks if rank.pid == 1001).stalls
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_a_rank_that_holds_the_others_up_is_named_while_it_does(evaluates: bool) -> None:
+    """An evaluation on one rank alone may take longer than anybody waits for its end."""
+    first, second, pipeline = two_ranks()
+    for _ in range(20):
+        first.spend(0.5, Leaf.POLL, Region.BACKWARD)
+        for _ in range(10):
+            second.fetches += evaluates
+            second.spend(0.05, Leaf.CPU, Region.NO_GRAD if evaluates else Region.STEP)
+        region = Region.NO_GRAD if evaluates else Region.STEP
+        threads = (replace(first.sample(Leaf.POLL), region=Region.BACKWARD), replace(second.sample(), region=region))
+        pipeline.step(Frame(moment(first.now), (), threads=threads))
+    ranks = pipeline.report(moment(first.now)).runs[0].ranks
+    (stall,) = next(rank for rank in ranks if rank.pid == 1000).stalls
+    assert stall.end is None
+    assert stall.chain[1].endswith("does not wait: evaluation" if evaluates else "does not wait: cpu_bound")
+    assert stall.advice[0].startswith(EVALUATE_TOGETHER if evaluates else "make the late rank faster")
 
 
 def test_while_all_wait_nobody_here_is_named() -> None:

@@ -62,8 +62,22 @@ FIND_RANK = template(
 )
 
 
+SHARE_EVALUATION = template(
+    "collective_wait.advice.share_evaluation",
+    "let each rank evaluate a part of the data, or evaluate more rarely or on less data: the others wait while one "
+    "rank evaluates",
+)
+
+
 def _advice(f: AdviceInput) -> list[Message]:
-    return [FASTER_RANK() if f.saw(MEANWHILE) or f.saw(LAST_RANK) else FIND_RANK()]
+    """By what the waits were for, of those that were followed to their rank."""
+    seen = f.seen or f.evidence
+    late = [(one.message.params["cause"], one.value) for one in seen if one.message and one.key == MEANWHILE.id]
+    spent = [(cause, told) for cause, told in late if isinstance(told, float)]
+    evaluated = sum(told for cause, told in spent if cause == Cause.EVALUATION)
+    if 2 * evaluated > sum(told for _, told in spent):
+        return [SHARE_EVALUATION()]
+    return [FASTER_RANK() if late or f.saw(LAST_RANK) else FIND_RANK()]
 
 
 SPEC = CauseSpec(

@@ -97,6 +97,8 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
         mine, (each, evidence) = by_cause.get(cause), _of_steps(in_steps.get(cause), rank.ordinary.count)
+        first = latest.evidence if mine is None and latest is not None and latest.cause is cause else ()
+        longest = mine.largest.evidence if mine is not None else first
         where, every = _where(rank, cause, mine), rank.stalls.every.get(cause) if rank.steps.count else None
         out[cause] = AdviceInput(
             share=ns / wall if wall > 0 else 0.0,
@@ -104,7 +106,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             each=mine.each if mine is not None else each,
             every=every,
             apart=rank.steps.known / mine.count if mine is not None and every and rank.steps.known else None,
-            seen=(*(mine.seen if mine is not None else ()), *evidence),
+            seen=(*(mine.seen if mine is not None else first), *evidence),
             cpus=cpus,
             crowded=crowded,
             steps=rank.steps.known,
@@ -117,7 +119,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             period=rank.stalls.period.get(cause, 0.0),
             where=where,
             longest=max(mine.largest.ns if mine is not None else 0, going_on.get(cause, 0)) / NS,
-            evidence=[*_with_others(mine, evidence), *_reports(rank, cause, in_steps.get(cause))],
+            evidence=[*_with_others(longest, evidence), *_reports(rank, cause, in_steps.get(cause))],
             writes_per_step=sum(log.writes for log in logs) / max(1, rank.steps.count),
         )
     saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
@@ -164,9 +166,8 @@ def _of_steps(found: FoundBottleneck | None, steps: int) -> tuple[float, Sequenc
     return found.ns / NS / max(1, steps), found.claim.evidence
 
 
-def _with_others(mine: _OfCause | None, others: Sequence[Evidence]) -> Sequence[Evidence]:
+def _with_others(evidence: Sequence[Evidence], others: Sequence[Evidence]) -> Sequence[Evidence]:
     """What the longest stall shows, and of ordinary steps what it does not."""
-    evidence = mine.largest.evidence if mine is not None else ()
     keys = {one.key for one in evidence}
     return (*evidence, *(one for one in others if one.key not in keys))
 
