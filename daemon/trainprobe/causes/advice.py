@@ -61,7 +61,7 @@ class AdviceInput:
 
     share: float = 0.0  # of the run, lost to the cause
     repeated: float = 1.0  # of the run: without what comes once in it, as its start
-    each: float = 0.0  # seconds of one stall, median, else of an ordinary step; of saves the mean, of both
+    each: float = 0.0  # seconds of a stall's longest step, median, else of an ordinary one; of saves the mean, of both
     every: int | None = None  # steps between occurrences
     apart: float | None = None  # the same on average, also without a rhythm; 0: of a single save after the last step
     period: float = 0.0  # seconds between occurrences that recur by steps or by the clock

@@ -198,3 +198,17 @@ def test_batches_made_ahead_cover_a_late_one_in_the_midst_of_an_epoch() -> None:
     rank = rank_of(played(driver, pipeline), driver)
     assert rank.lost == pytest.approx({"data_cpu": 1.6}, abs=0.1)
     assert rank.stalls[0].advice[0].startswith("prefetch_factor=")
+
+
+@pytest.mark.parametrize("batches", [2, 5, 30])
+def test_the_wait_at_one_edge_is_told_also_where_short_epochs_make_one_stall(batches: int) -> None:
+    driver = started()
+    for _ in range(20):
+        driver.fetches += 1  # finds the end of the loader
+        driver.work(0.6)
+        driver.spend(0.15, Leaf.POLL, Region.FETCH)
+        driver.train(batches)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert {stall.cause for stall in rank.stalls} == {"data_cpu"}
+    assert "each new one waits 150 ms until" in rank.stalls[-1].advice[0]

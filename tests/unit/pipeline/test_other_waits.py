@@ -432,3 +432,17 @@ def test_beside_a_loader_the_output_of_a_command_is_no_batch() -> None:
     stall = stall_of(driver, pipeline)
     assert stall.cause == "unknown"
     assert stall.summary.startswith(f"waiting for git (pid {UPLOAD}) that the training started: 1.2")
+
+
+@pytest.mark.parametrize(("each", "steps", "answers"), [(0.15, 40, False), (0.8, 40, True), (0.8, 1, True)])
+def test_answers_are_what_each_step_waits_for_long(each: float, steps: int, answers: bool) -> None:
+    """Short requests of a tracker in many steps after one another are one stall, and no long answer."""
+    driver, pipeline = started()
+    for _ in range(3 if steps > 1 else 40):
+        for _ in range(steps):
+            driver.spend(each, Leaf.SOCKET)
+            driver.step()
+        driver.train(20 if steps > 1 else 4)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert {stall.cause for stall in rank.stalls} == {"network"}
+    assert any("ask for the next step's" in line for line in rank.stalls[0].advice) == answers

@@ -14,6 +14,8 @@ class Facts(dict[Cause, AdviceInput]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.stalls: dict[Cause, float] = {}
+        """Seconds of one, median; of a save, on average."""
         self._advice: dict[Cause, list[Message]] = {}
 
     def of(self, cause: Cause) -> AdviceInput:

@@ -50,6 +50,7 @@ class _OfCause:
 
     count: int
     each: float  # seconds, median; of saves the mean
+    step: float  # the same of the longest step in each, median
     largest: StallEntry
     seen: Sequence[Evidence]
     where: Where | None
@@ -67,6 +68,7 @@ def _by_cause(entries: Sequence[StallEntry]) -> dict[Cause, _OfCause]:
             len(mine),
             # With another cause beside it a stall lasts longer.
             (mean if cause is Cause.CHECKPOINT else median)([e.shares.get(cause, e.ns) for e in mine]) / NS,
+            median([min(e.shares.get(cause, e.ns), e.main_ns) for e in mine]) / NS,
             max(mine, key=_ns),
             tuple(chain.from_iterable([e.evidence for e in mine])),
             _shared(cause, mine),
@@ -97,16 +99,16 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
     made = _ahead(rank, costs, sum(stalls.get(cause, 0.0) for cause in queue.CAUSES), SHARE * wall / NS)
     for cause, ns in total.items():
         mine, (each, evidence) = by_cause.get(cause), _of_steps(in_steps.get(cause), rank.ordinary.count)
-        first = latest.evidence if mine is None and latest is not None and latest.cause is cause else ()
-        longest = mine.largest.evidence if mine is not None else first
+        seen, longest = (mine.seen, mine.largest.evidence) if mine is not None else (_first(latest, cause),) * 2
+        out.stalls[cause] = mine.each if mine is not None else each
         where, every = _where(rank, cause, mine), rank.stalls.every.get(cause) if rank.steps.count else None
         out[cause] = AdviceInput(
             share=ns / wall if wall > 0 else 0.0,
             repeated=again,
-            each=mine.each if mine is not None else each,
+            each=mine.step if mine is not None else each,
             every=every,
             apart=rank.steps.known / mine.count if mine is not None and every and rank.steps.known else None,
-            seen=(*(mine.seen if mine is not None else first), *evidence),
+            seen=(*seen, *evidence),
             cpus=cpus,
             crowded=crowded,
             steps=rank.steps.known,
@@ -122,7 +124,7 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             evidence=[*_with_others(longest, evidence), *_reports(rank, cause, in_steps.get(cause))],
             writes_per_step=sum(log.writes for log in logs) / max(1, rank.steps.count),
         )
-    saves, saving, logging = rank.files, out.get(Cause.CHECKPOINT), out.get(Cause.LOGGING)
+    logging = out.get(Cause.LOGGING)
     steps, writes = rank.steps.known, sum(log.writes for log in logs)
     if logging is not None and lost.stalls.get(Cause.LOGGING, 0.0) > total[Cause.LOGGING] / 2:
         bursts = rank.stalls.memo.get(_log_bursts, rank.stalls.entries)
@@ -132,16 +134,28 @@ def facts_of(rank: RankSnapshot, lost: Losses, cpus: int, ranks: int = 1) -> Fac
             out[Cause.LOGGING] = replace(logging, apart=max(1.0, steps / bursts))
     elif logging is not None and writes:  # a little in each step
         out[Cause.LOGGING] = replace(logging, every=None, apart=max(1.0, steps / writes))
-    if saving is not None and saves.saves:
-        rhythm = steps > 0 and not (saves.saves == 1 and _saved_last(rank.stalls.entries, steps))
-        out[Cause.CHECKPOINT] = replace(
-            saving,
-            each=total[Cause.CHECKPOINT] / saves.saves / NS,
-            every=(saves.every or saving.every) if rhythm else None,
-            apart=max(1.0, steps / saves.saves) if rhythm else 0.0 if steps else None,
-            period=saves.period_ns / NS if rhythm and saves.every else 0.0,
-        )
+    if rank.files.saves and Cause.CHECKPOINT in out:
+        _tell_by_saves(out, rank, total[Cause.CHECKPOINT])
     return out
+
+
+def _tell_by_saves(out: Facts, rank: RankSnapshot, ns: float) -> None:
+    """What all saves took by how many there were, not by how many made steps late."""
+    saves, steps, saving = rank.files, rank.steps.known, out[Cause.CHECKPOINT]
+    each = out.stalls[Cause.CHECKPOINT] = ns / saves.saves / NS
+    rhythm = steps > 0 and not (saves.saves == 1 and _saved_last(rank.stalls.entries, steps))
+    out[Cause.CHECKPOINT] = replace(
+        saving,
+        each=each,
+        every=(saves.every or saving.every) if rhythm else None,
+        apart=max(1.0, steps / saves.saves) if rhythm else 0.0 if steps else None,
+        period=saves.period_ns / NS if rhythm and saves.every else 0.0,
+    )
+
+
+def _first(latest: StallEntry | None, cause: Cause) -> Sequence[Evidence]:
+    """What was seen of a first stall, which is open."""
+    return latest.evidence if latest is not None and latest.cause is cause else ()
 
 
 def _of_loader(rank: RankSnapshot, lost: Losses) -> dict[str, float]:
@@ -230,7 +244,7 @@ class _Common:
         if fact.period:
             every = EVERY_STEPS(steps=fact.every) if fact.every else EVERY_SECONDS(seconds=fact.period)
             made = OF_SAVES if cause is Cause.CHECKPOINT else RHYTHM
-            rhythm = made(every=every, seconds=fact.each, share=fact.share)
+            rhythm = made(every=every, seconds=facts.stalls[cause], share=fact.share)
         advice = facts.advice(cause)
         line = None
         if in_line is not None and in_line is not LINE_AND and where is not None:
