@@ -48,6 +48,7 @@ class Loader:
     starved: float = 0.0  # of a step, the driver itself in swap-in and reclaim
     queueing: float = 0.0  # of a worker for a batch, runnable without a CPU
     others: float = 0.0  # CPUs that other programs use
+    without_data: int = 0  # workers that were started with them, and got nothing to load
 
     @property
     def each(self) -> float:
@@ -194,4 +195,5 @@ def loader(
     return Loader(
         workers, own, wait, ordinary.fetches, cpu, blocked, driver if driver is not None else own, cpus,
         swapping, ordinary.states.get("runqueue", 0.0), ordinary.states.get("memory", 0.0), queueing, others,
+        ordinary.workers_without_data,
     )  # fmt: skip

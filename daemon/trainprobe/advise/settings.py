@@ -114,7 +114,8 @@ def _named(line: ProposedSetting, rank: Rank) -> ProposedSetting:
 def _workers(facts: SettingsInput) -> ProposedSetting:
     load, memory, count = facts.loader, facts.memory, facts.rank.ordinary.count
     seen = facts.rank.workers
-    now = saying("{workers}", workers=facts.rank.ordinary.workers or min(seen.peak, seen.started))
+    idle = load.without_data if load is not None else 0
+    now = saying("{workers}", workers=(facts.rank.ordinary.workers or min(seen.peak, seen.started)) + idle)
     if load is None:
         return ProposedSetting(
             word("num_workers"), now, None, 0.0, saying("what a batch costs a worker was not measured")
@@ -132,6 +133,10 @@ def _workers(facts: SettingsInput) -> ProposedSetting:
     reason = _batch_and_step(load)
     if best <= load.workers or gain < facts.worth:
         return ProposedSetting(word("num_workers"), now, None, 0.0, _enough(load, best))
+    if idle:
+        why = saying("{idle} of them got nothing to load: a data set of {best} shards or more would gain {gain}",
+                     idle=idle, best=best, gain=seconds(gain))  # fmt: skip
+        return ProposedSetting(word("num_workers"), now, None, 0.0, why)
     taken = memory.with_(best + beside) if memory is not None else None
     return ProposedSetting(
         word("num_workers"), now, str(best), gain, reason, _worker_limit(load, fit, best), taken,

@@ -34,7 +34,11 @@ MORE_WORKERS = template(
     "{setting}={best} instead of {workers}: a batch costs a worker {each:seconds}, a step without waiting takes "
     "{own:seconds}",
 )
-
+MORE_SHARDS = template(
+    "advice.more_shards",
+    "divide the data set into {best} shards or more: {idle} of {started} workers got nothing to load; a batch costs a "
+    "worker {each:seconds}, a step without waiting takes {own:seconds}",
+)
 USE_WORKERS = template(
     "data_inline.advice.use_workers",
     "{setting}={workers} in the DataLoader{noted}: the loading, {share:percent} of the run, then runs beside the step",
@@ -179,9 +183,12 @@ def use_workers(f: AdviceInput) -> list[Message]:
 
 
 def more_workers(f: AdviceInput) -> list[Message]:
-    """The number of loader workers that is worth it; nothing where that is no more than there are, or is not known."""
+    """The number of loader workers that is worth it; nothing where that is no more than there are, or is not known. Of
+    a data set that has fewer shards than workers, the number of shards."""
     load, best = f.loader, f.best_workers or 0
     if load is None or best <= load.workers:
         return []
+    if idle := load.without_data:
+        return [MORE_SHARDS(best=best, idle=idle, started=load.workers + idle, each=load.each, own=load.own)]
     name = name_of(f.framework, Subject.WORKERS)
     return [MORE_WORKERS(setting=name, best=best, workers=load.workers, each=load.each, own=load.own)]

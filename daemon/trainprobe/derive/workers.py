@@ -28,6 +28,10 @@ NOT_RUN_NS = NS // 20
 """… at once. No worker is ready by then."""
 SAME_NS = NS // 20
 """A process's start in /proc (clock ticks) and in the kernel's event differ by no more."""
+TOGETHER_NS = NS
+"""Between the starts of two workers of one loader, at most."""
+AT_ONCE = 0.1
+"""Of the longest life of those that were started with it: a worker that ended so soon had nothing to load."""
 SENT = 5 * NS
 """A death this long after a signal was sent is that signal's."""
 
@@ -306,6 +310,20 @@ class WorkerPool:
         living += [one.at_ns - one.lived_ns for one in self.deaths if one.at_ns >= end_ns]
         return sorted(begun for begun in living if start_ns <= begun < end_ns)
 
+    def without_data(self, used: int, now_ns: int) -> int:
+        """Of workers that were started together, ``used`` of which load what is trained on, those that got nothing to
+        load, and ended at once."""
+        lives = [(one.start_ns, now_ns) for one in self.live.values() if one.role == "worker"]
+        lives += [(one.at_ns - one.lived_ns, one.at_ns) for one in self.deaths if one.code == 0]
+        together: list[tuple[int, int]] = []
+        for life in sorted(lives, reverse=True):
+            if together and together[-1][0] - life[0] > TOGETHER_NS:
+                if idle := _idle(together, used):
+                    return idle
+                together.clear()
+            together.append(life)
+        return _idle(together, used)
+
     def child_command_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
         """The command that ran longest in an interval, of those started in it where one ran for half of it; None where
         none did."""
@@ -337,3 +355,11 @@ class WorkerPool:
     def compiling(self, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
         """The parts of an interval in which a compiler ran, in order and apart."""
         return in_rows(self.compilers_in(start_ns, end_ns), start_ns, end_ns)
+
+
+def _idle(together: Sequence[tuple[int, int]], used: int) -> int:
+    """Of workers started together, the last one first, as (start, end): see ``WorkerPool.without_data``. Those of an
+    evaluation end before the training's are started."""
+    lives = [end - start for start, end in together if end > together[0][0]]
+    idle = sum(life <= AT_ONCE * max(lives) for life in lives)
+    return idle if len(lives) - idle == used else 0

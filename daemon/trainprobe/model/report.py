@@ -284,6 +284,7 @@ class OrdinaryStep:
     """Calls a step that write, in the same stretches and by the same keys."""
     written_bytes: dict[str, list[float]] = field(default_factory=dict)
     workers: int | None = None  # of the loader: as many as mostly lived; None: there were none, or an older report
+    workers_without_data: int = 0  # started together with those, and got nothing to load
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from trainprobe.advise.settings import advice
 from trainprobe.model.cells import LEAVES, Leaf, Level, Region, ThreadState
 from trainprobe.model.event import ThreadSample
 from trainprobe.model.frame import Frame
+from trainprobe.model.report import Rank, Run
 from trainprobe.model.sample import HostSample
 from trainprobe.pipeline import Pipeline
 
@@ -133,3 +134,56 @@ def test_what_the_training_reads_in_its_fetches_is_its_loaders() -> None:
     (first, *_) = rank_of(played(driver), driver).stalls
     assert first.cause == "data_inline"
     assert not any("another thread" in line for line in first.advice)
+
+
+def of_shards(shards: int, workers: int, *, evaluates: bool = False) -> Rank:
+    """Epochs of an iterable data set, whose workers without a shard end at once. A batch costs one of them 110 ms, and
+    each step but its data takes 46 ms."""
+    driver, pipeline, pid = Driver(), Pipeline(), 2000
+    driver.begin()
+    for _ in range(3):
+        if evaluates:  # with workers of its own
+            for worker in (9000 + pid, 9001 + pid):
+                driver.fork(worker)
+            driver.spend(0.4, region=Region.NO_GRAD)
+            for worker in (9000 + pid, 9001 + pid):
+                driver.die(worker)
+        for worker in range(pid, pid + workers):
+            driver.fork(worker)
+            driver.spend(0.01)
+        for step in range(200):
+            driver.work(0.11)
+            driver.fetch(max(0.001, 0.11 / shards - 0.046), Leaf.POLL)
+            if not step:
+                for worker in range(pid + shards, pid + workers):
+                    driver.die(worker)
+            driver.step(0.02)
+            driver.fetches -= 1
+        driver.fetches += 1
+        for worker in range(pid, pid + min(shards, workers)):
+            driver.die(worker)
+        pid += workers
+    pipeline.step(Frame(moment(driver.now), tuple(driver.events), host=HostSample(cpus=16)))
+    driver.events.clear()
+    driver.exit()
+    return rank_of(played(driver, pipeline), driver)
+
+
+@pytest.mark.parametrize(
+    ("shards", "workers", "line"),
+    [
+        (1, 4, "divide the data set into 3 shards or more: 3 of 4 workers got nothing to load"),
+        (1, 1, "num_workers=3 instead of 1"),
+        (1, 2, "divide the data set into 3 shards or more: 1 of 2 workers got nothing to load"),
+    ],
+)
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_workers_without_a_shard_are_no_reason_for_more(shards: int, workers: int, line: str, evaluates: bool) -> None:
+    rank = of_shards(shards, workers, evaluates=evaluates)
+    told = next(one for one in rank.bottlenecks if one.cause == "data_cpu")
+    assert told.advice[0].startswith(line)
+    run = Run("train.py-1", [], "ann", "/", 0.0, None, {}, [rank])
+    (setting,) = (one for one in advice(run, rank, 16).settings if one.name == "num_workers")
+    assert str(setting.now) == str(workers)
+    assert (setting.proposed is None) == (workers > shards)
+    assert ("a data set of 3 shards or more" in str(setting.reason)) == (workers > shards)

@@ -250,6 +250,7 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
     made.states = {state.value: ns / steps / NS for state, ns in by_state(ordinary.items).items() if ns > 0}
     made.fetches = ordinary.fetches / steps
     made.workers = ordinary.workers
+    made.workers_without_data = _without_data(rank, made.workers)
     if ordinary.worker_ns > 0 and fetches:
         made.worker_cpu_seconds_per_batch = sum(pool[leaf] for leaf in CPU) / fetches / NS
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
@@ -266,6 +267,11 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
     made.wait_stretches, made.waits = len(ordinary.waits.stretches), ordinary.waits.per_step()
     made.written_calls, made.written_bytes = ordinary.waits.calls(), ordinary.waits.bytes()
     return made
+
+
+def _without_data(rank: RankState, used: int | None) -> int:
+    boundary = rank.progress.boundary
+    return rank.lives.workers.without_data(used, boundary.at_ns) if used and boundary is not None else 0
 
 
 def _files(rank: RankState) -> FileFigures:
