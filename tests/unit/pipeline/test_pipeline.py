@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.builders.driver import START, Driver, moment, ns, played
-from trainprobe.model.cells import Leaf, Region
+from trainprobe.model.cells import Leaf, Level, Region, ThreadState
 from trainprobe.model.event import FileEventKind, StackSeen, StepFile
 from trainprobe.model.frame import Frame
+from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank
 from trainprobe.model.sample import HostSample
 from trainprobe.pipeline import Pipeline
@@ -378,6 +379,46 @@ def test_processes_that_work_only_while_they_are_waited_for_are_not_idle(leaf: L
     (bottleneck,) = rank.bottlenecks
     assert bottleneck.cause == cause
     assert bottleneck.seconds == pytest.approx(190 * 0.02, rel=0.1)
+    adds_up(rank)
+
+
+@pytest.mark.parametrize("leaf", [Leaf.POLL, Leaf.LOCK])
+@pytest.mark.parametrize(
+    ("work", "found", "cause"),
+    [
+        (Leaf.CPU, (ThreadState.ON, Leaf.CPU), "data_cpu"),
+        (Leaf.CPU, (ThreadState.RUNNABLE, Leaf.RUNQUEUE), "data_cpu"),
+        (Leaf.FILE_READ, (ThreadState.BLOCKED, Leaf.FILE_READ), "data_storage"),
+        (Leaf.CPU, (ThreadState.BLOCKED, Leaf.LOCK), "unknown"),
+        (Leaf.CPU, (ThreadState.BLOCKED, Leaf.SOCKET), "unknown"),
+    ],
+)
+def test_processes_that_are_idle_while_they_are_waited_for_work_at_other_times(
+    leaf: Leaf, work: Leaf, found: tuple[ThreadState, Leaf], cause: str
+) -> None:
+    """Producers that unpack, while the training computes, what they wait for themselves: a camera, a server, a lock."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    driver.fork(2000)
+    driver.fork(2001)
+    (run, of_worker), seen = found, driver.now
+    for _ in range(400):
+        driver.work(0.045, work)
+        driver.spend(0.05, leaf)
+        if driver.now - seen >= NS:
+            seen = driver.now
+            samples = [replace(driver.sample(leaf), run=ThreadState.BLOCKED)]
+            for pid, state, of in ((2000, run, of_worker), (2001, ThreadState.BLOCKED, Leaf.PIPE_READ)):
+                one = replace(samples[0], pid=pid, tid=pid, level=Level.COARSE, run=state, leaf=of)
+                samples.append(one)
+            pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=tuple(samples)))
+            driver.events.clear()
+        driver.spend(0.04)
+        driver.backward(0.04)
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert [found.cause for found in rank.bottlenecks] == [cause]
     adds_up(rank)
 
 

@@ -16,6 +16,8 @@ from trainprobe.model.moment import NS
 
 MUCH = 0.1
 """Of the work in the waits: a smaller kind says nothing of how much of it all was in them."""
+LOOKS = 4
+"""At workers, so many at least say whether they work while they are waited for."""
 WAITS = tuple(cell(Region.FETCH, leaf) for leaf in Leaf if leaf not in COMPUTING)
 
 
@@ -26,9 +28,20 @@ class WaitedPool:
     pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
     worker_ns: float = 0.0  # live workers x time
     saturated_ns: float = 0.0  # of all steps: while a worker had no time left
+    looks: int = 0  # that found the driver waiting in an ordinary step, while workers live
+    idle_looks: int = 0  # of them: no worker worked
     _open: Interval | None = None
     _ns: int = 0
     _worker_ns: float = 0.0
+
+    def add_look(self, *, works: bool) -> None:
+        self.looks += 1
+        self.idle_looks += not works
+
+    @property
+    def idle(self) -> bool:
+        """Whether most looks found no worker at work: what they do, they do at other times."""
+        return self.looks >= LOOKS and 2 * self.idle_looks > self.looks
 
     def add_step(self, step: Ordinary, workers: int, *, saturated: bool = False) -> None:
         """Take in an ordinary step with so many live workers, one of which perhaps had no time left."""

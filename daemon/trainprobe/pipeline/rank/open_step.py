@@ -9,7 +9,7 @@ from trainprobe.derive.python.frameworks import FrameworkSeen
 from trainprobe.derive.python.stacks import is_idle_worker
 from trainprobe.derive.steps.late_step import STACKS, LateStepObservations
 from trainprobe.derive.workers import WorkerPool
-from trainprobe.model.cells import LEAVES, QUEUED, Leaf, Region, cell
+from trainprobe.model.cells import LEAVES, QUEUED, Leaf, Region, ThreadState, cell
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import StackSeen, ThreadSample
 from trainprobe.model.moment import NS
@@ -23,6 +23,7 @@ SAMPLES = 256  # of one step
 LATER = 0.6
 """Of a step."""
 _IDLE = frozenset({Leaf.PIPE_READ, Leaf.POLL, Leaf.LOCK})
+_STORAGE = (Leaf.FILE_READ, Leaf.FAULT, Leaf.SWAP, Leaf.RECLAIM)
 _WORK = tuple(cell(region, leaf) for region in Region for leaf in Leaf if leaf not in (*_IDLE, *QUEUED))
 SATURATED = 0.8
 """Of its time: a worker of a loader that keeps up waits for work at times."""
@@ -106,6 +107,17 @@ class OpenStep:
             self._unused.discard(sample.pid)
         elif at_ns - now.worked_ns > turns.ns and step - now.worked_step > turns.steps:
             self._unused.add(sample.pid)
+
+    def works_for_driver(self, at_ns: int) -> bool | None:
+        """Whether a pass at that time found a worker at work; None where it did not find the driver waiting outside of
+        the model's own passes, or no worker lived."""
+        driver = self.sample
+        seen = [self.worker_samples[pid] for pid, one in self._worked.items() if one.at_ns == at_ns]
+        if driver is None or self.sample_ns != at_ns or driver.run != ThreadState.BLOCKED:
+            return None
+        if not seen or driver.leaf not in _IDLE or driver.region not in (Region.STEP, Region.NO_GRAD):
+            return None
+        return any(one.run != ThreadState.BLOCKED or one.leaf in _STORAGE for one in seen)
 
     @property
     def unused_workers(self) -> Collection[int]:

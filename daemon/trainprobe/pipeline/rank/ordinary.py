@@ -82,7 +82,7 @@ class OrdinarySteps:
     swap_faults: int = 0  # where the kernel tells them apart
     by_workers: dict[int, float] = field(default_factory=dict)  # by the number of live workers
     late: LateBatches = field(default_factory=LateBatches)
-    _in_waits: WaitedPool = field(default_factory=WaitedPool)
+    in_waits: WaitedPool = field(default_factory=WaitedPool)
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=1024))  # seconds
     waits: Waits = field(default_factory=Waits)
     collectives: Collectives = field(default_factory=Collectives)
@@ -103,7 +103,7 @@ class OrdinarySteps:
         self.count += units
         self.fetches += step.fetches
         self.by_workers[workers] = self.by_workers.get(workers, 0.0) + step.ns
-        self._in_waits.add_step(step, workers, saturated=saturated)
+        self.in_waits.add_step(step, workers, saturated=saturated)
         self.waits.step(units)
         if self.waits.full:
             self.settle()
@@ -122,13 +122,13 @@ class OrdinarySteps:
     @property
     def saturated(self) -> bool:
         """Whether a worker mostly had no time left."""
-        return 2 * self._in_waits.saturated_ns > self.ns
+        return 2 * self.in_waits.saturated_ns > self.ns
 
     @property
     def works_in_waits(self) -> bool:
         """Whether workers of no DataLoader, environments or a pool's, work while they are waited for and at no other
         time: then they are idle for as long as the training computes."""
-        if self.fetches or not self.worker_ns:
+        if self.fetches or not self.worker_ns or self.in_waits.idle:
             return False
         waited = sum(take_items(self.items, states=_FOR_PROCESSES, regions=_BETWEEN).values())
         worked = sum(self.pool[leaf] for leaf in _WORK)
@@ -141,7 +141,7 @@ class OrdinarySteps:
 
     def pool_in_waits(self) -> tuple[list[float], float]:
         """The part of ``pool``, and of ``worker_ns``, that goes with the driver's waits for its workers."""
-        return self._in_waits.of_all(self.pool, self.worker_ns)
+        return self.in_waits.of_all(self.pool, self.worker_ns)
 
     def pool_of_batches(self) -> tuple[Sequence[float], int]:
         """What workers did for so many batches, in ns. Late ones count where workers are slower than the training: they

@@ -285,6 +285,17 @@ def note_last_saves(rank: RankState, judgement: Judgement, start_ns: int, end_ns
     rank.files.saving_steps.count += len(spans(rank.files.saved_in(rank.tid, start_ns, end_ns), start_ns, end_ns))
 
 
+def note_waited_workers(rank: RankState, now_ns: int) -> None:
+    """Note whether workers work while an ordinary step waits for them, by this frame's samples. No loader's: those work
+    ahead."""
+    limit = rank.limit_ns()
+    if limit is None or now_ns >= limit or rank.ordinary.fetches:
+        return
+    works = rank.open.works_for_driver(now_ns)
+    if works is not None:
+        rank.ordinary.in_waits.add_look(works=works)
+
+
 def judge_open_step(rank: RankState, now_ns: int) -> None:
     """Open a stall, or bring the open one up to date, from the thread samples of this frame."""
     limit, progress, open_, stalls = rank.limit_ns(), rank.progress, rank.open, rank.stalls

@@ -45,7 +45,7 @@ from trainprobe.pipeline.rank.collectives import match
 from trainprobe.pipeline.rank.ending import end
 from trainprobe.pipeline.rank.lives import Sender
 from trainprobe.pipeline.rank.resume import kept_of, resume
-from trainprobe.pipeline.rank.steps import judge_open_step
+from trainprobe.pipeline.rank.steps import judge_open_step, note_waited_workers
 from trainprobe.pipeline.rank.wait_baseline_judge import judge_second
 from trainprobe.pipeline.report.restart_merge import open_stall
 from trainprobe.pipeline.run.ranks import Ranks
@@ -229,6 +229,7 @@ class RunState:
     def judge(self, now_ns: int) -> bool:
         """Judge open steps and limits; whether a limit has news."""
         for rank in self.ranks.live:
+            note_waited_workers(rank, now_ns)
             judge_open_step(rank, now_ns)
         match(
             {
