@@ -420,3 +420,23 @@ def test_a_forward_pass_that_reads_swapped_memory_of_zram_is_not_learnt() -> Non
         pipeline.step(Frame(moment(driver.now), told, host=HostSample(2, swap_in_pages=pages)))
     run = pipeline.report(moment(driver.now + NS)).runs[0].ranks[0]
     assert run.counters.phase_seconds["evaluation"] + sum(run.lost.values()) > 190 * 0.2
+
+
+@pytest.mark.parametrize("waits", [0.0, 0.8, 2.0])
+@pytest.mark.parametrize("inner", [1, 4])
+def test_a_batch_that_several_steps_train_on_may_come_late(waits: float, inner: int) -> None:
+    """Prompts are fetched once in a round; their completions are generated, and trained on in several steps."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for place in range(40):
+        late = waits if place >= 20 and place % 5 == 0 else 0.0
+        driver.work(late)
+        driver.fetch(0.002 + late, Leaf.POLL)
+        driver.spend(1.5, Leaf.CPU, Region.NO_GRAD)
+        for _ in range(inner):
+            learn(driver)
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == ({"data_cpu": pytest.approx(4 * waits, rel=0.02)} if waits else {})
+    adds_up(rank)

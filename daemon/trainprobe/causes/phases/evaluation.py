@@ -161,7 +161,8 @@ def _draws(window: Window, taken: Items, quiet: float) -> bool:
 def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
     """Without fetches of batches that are trained on. Without the start of the training's own workers, which comes
     after it: as much of the fetches as that took."""
-    own = window.extra_fetches < 1  # all batches were trained on: fetches are the training's
+    # all batches were trained on, one perhaps in several steps: fetches are the training's
+    own = window.extra_fetches < 1 or (not window.fetches_per_backward and window.extra_fetches <= 1)
     items = {item: ns for item, ns in items.items() if not _is_beside(item) and not (own and item[1] == Region.FETCH)}
     starts = window.starts
     after = starts.renewed_ns - window.baseline_ns if starts and not starts.first else 0.0
