@@ -212,3 +212,26 @@ def test_the_wait_at_one_edge_is_told_also_where_short_epochs_make_one_stall(bat
     rank = rank_of(played(driver), driver)
     assert {stall.cause for stall in rank.stalls} == {"data_cpu"}
     assert "each new one waits 150 ms until" in rank.stalls[-1].advice[0]
+
+
+@pytest.mark.parametrize("edge", [False, True])
+@pytest.mark.parametrize("steps", [1, 6])
+def test_a_batch_that_several_steps_train_on_is_no_edge_of_an_epoch(steps: int, edge: bool) -> None:
+    """A critic takes more steps than what it judges; a batch is fetched for all of them."""
+    driver = Driver()
+    driver.begin()
+    driver.fork(2000)
+    for place in range(80):
+        if place > 20 and place % 20 == 0:
+            driver.fetches += edge
+            driver.work(1.0)
+            driver.spend(1.0, Leaf.POLL, Region.FETCH)
+        driver.step()
+        for _ in range(steps - 1):
+            driver.spend(0.025)
+            driver.backward()
+            driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert [stall.cause for stall in rank.stalls] == ["data_cpu"] * 2
+    assert all(("edge of epochs" in stall.advice[0]) == edge for stall in rank.stalls)
