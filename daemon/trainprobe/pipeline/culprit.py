@@ -20,6 +20,7 @@ CULPRIT = template("collective_wait.culprit", "rank {rank} (pid {pid}) is the on
 SETTLED = 5 * NS
 """After this time no more is learnt about a stall that has ended."""
 LOOK_BACK = 8
+_FAR = 1 << 62
 _WORK = frozenset({Phase.EVALUATION, Phase.COMPILE})
 """Phases of one rank for which the others may wait."""
 
@@ -56,7 +57,11 @@ def _others(rank: RankState) -> Iterator[_Other]:
             yield _Other(span.phase.value, span.start_ns, span.end_ns, span.end_ns - span.start_ns)
     phase, ns = rank.phases.live or (None, 0.0)
     if phase in _WORK:
-        yield _Other(phase.value, int(rank.open.sample_ns - ns), None, ns)
+        yield _Other(phase.value, _live_since(rank), None, ns)
+
+
+def _live_since(rank: RankState) -> int:
+    return int(rank.open.sample_ns - rank.phases.live[1]) if rank.phases.live is not None else rank.open.sample_ns
 
 
 def _follow(entry: StallEntry, number: int, ranks: Sequence[RankState]) -> None:
@@ -65,7 +70,7 @@ def _follow(entry: StallEntry, number: int, ranks: Sequence[RankState]) -> None:
         if other == number:
             continue
         for one in _others(rank):
-            both = _overlap(entry, one)
+            both = _overlap(entry, one, _in_phase(ranks[number], one))
             if both > 0 and (best is None or both > best[0]):
                 best = both, other, one
     if best is None:
@@ -83,8 +88,16 @@ def _follow(entry: StallEntry, number: int, ranks: Sequence[RankState]) -> None:
         entry.stack = late.stall.stack or entry.stack
 
 
-def _overlap(one: StallEntry, other: _Other) -> float:
-    far = 1 << 62
-    end = min(one.end_ns or far, other.end_ns or far)
-    start = max(one.start_ns, other.start_ns)
-    return min(one.ns, other.ns) if end == far else float(end - start)
+def _in_phase(rank: RankState, other: _Other) -> int:
+    """How long the rank itself was in another one's phase meanwhile, in ns: all ranks evaluate, one for longer."""
+    spans = [(one.start_ns, one.end_ns) for one in rank.phases.spans[-LOOK_BACK:] if one.phase == other.cause]
+    if rank.phases.live is not None and rank.phases.live[0] == other.cause:
+        spans.append((_live_since(rank), rank.open.sample_ns))
+    until = other.end_ns or _FAR
+    return sum(max(0, min(end or _FAR, until) - max(start, other.start_ns)) for start, end in spans)
+
+
+def _overlap(one: StallEntry, other: _Other, own_ns: int) -> float:
+    """How long the one waited while the other did what it did alone."""
+    end = min(one.end_ns or _FAR, other.end_ns or _FAR)
+    return min(one.ns, other.ns - own_ns, end - max(one.start_ns, other.start_ns))

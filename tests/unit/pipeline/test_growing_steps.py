@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -285,6 +286,66 @@ def test_a_rank_that_holds_the_others_up_is_named_while_it_does(evaluates: bool)
     assert stall.end is None
     assert stall.chain[1].endswith("does not wait: evaluation" if evaluates else "does not wait: cpu_bound")
     assert stall.advice[0].startswith(EVALUATE_TOGETHER if evaluates else "make the late rank faster")
+
+
+def evaluate(driver: Driver, seconds: float) -> None:
+    for _ in range(20):
+        driver.fetch(seconds / 200)
+        driver.spend(seconds * 9 / 200, Leaf.CPU, Region.NO_GRAD)
+
+
+def save(driver: Driver, seconds: float) -> None:
+    driver.write(f"/out/{driver.steps}.pt", 1_000_000_000, seconds, ino=driver.steps)
+
+
+@pytest.mark.parametrize(
+    ("alone", "all_evaluate", "late", "waited"),
+    [
+        ([(save, 1.0)], 3.0, "checkpoint", 1.0),
+        ([(evaluate, 1.0)], 3.0, "evaluation", 1.0),
+        ([(save, 2.0), (evaluate, 3.0)], 0.0, "evaluation", 5.0),
+        ([(save, 3.0), (evaluate, 2.0)], 0.0, "checkpoint", 5.0),
+        ([(evaluate, 3.0), (save, 2.0)], 0.0, "evaluation", 5.0),
+        ([(evaluate, 0.5), (save, 0.6)], 3.0, "checkpoint", 1.1),
+    ],
+)
+def test_what_one_rank_does_alone_is_what_the_others_wait_for(
+    alone: list[tuple[Callable[[Driver, float], None], float]], all_evaluate: float, late: str, waited: float
+) -> None:
+    """Behind an evaluation of all ranks one saves; or it does both alone."""
+    first, second, pipeline = two_ranks()
+    for _ in range(2):
+        for driver in (first, second) if all_evaluate else ():
+            evaluate(driver, all_evaluate)
+        for does, seconds in alone:
+            does(second, seconds)
+        first.spend(waited, Leaf.POLL, Region.BACKWARD)
+        first.train(30)
+        second.train(30)
+        events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+        pipeline.step(Frame(moment(first.now), tuple(events)))
+        first.events.clear()
+        second.events.clear()
+    waiting = next(rank for rank in pipeline.report(moment(first.now)).runs[0].ranks if rank.pid == first.pid)
+    assert waiting.lost == {"collective_wait": pytest.approx(2 * waited, rel=0.02)}
+    assert waiting.counters.phase_seconds["evaluation"] == pytest.approx(2 * all_evaluate, rel=0.02)
+    assert all(f"rank 1 was late by {late}" in stall.summary for stall in waiting.stalls)
+    adds_up(waiting)
+
+
+@pytest.mark.parametrize(("seconds", "longer", "lost"), [(3.0, 0.1, False), (3.0, 0.5, True), (40.0, 1.5, True)])
+def test_ranks_that_evaluate_alike_wait_a_little_for_each_other(seconds: float, longer: float, lost: bool) -> None:
+    first, second, pipeline = two_ranks()
+    evaluate(first, seconds)
+    evaluate(second, seconds + longer)
+    first.spend(longer, Leaf.POLL, Region.BACKWARD)
+    first.train(30)
+    second.train(30)
+    events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+    pipeline.step(Frame(moment(first.now), tuple(events)))
+    faster = next(rank for rank in pipeline.report(moment(first.now)).runs[0].ranks if rank.pid == first.pid)
+    assert faster.lost == ({"collective_wait": pytest.approx(longer, abs=0.03)} if lost else {})
+    adds_up(faster)
 
 
 def test_while_all_wait_nobody_here_is_named() -> None:

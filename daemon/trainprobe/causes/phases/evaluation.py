@@ -36,6 +36,7 @@ _TRAINING = (Region.BACKWARD, Region.OPTIMIZER)
 _FORWARD = (State.COMPUTE, State.GPU_WAIT)
 """What forward passes are made of that come between other work: a rollout's, whose environments take most of it."""
 _QUEUE = (Leaf.POLL, Leaf.PIPE_READ)
+_APART_NS = NS
 _LEAST_NS, _OTHER = NS // 10, 0.2
 """Less beside an evaluation, or a smaller part of it, is its own."""
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".mp4")
@@ -163,7 +164,12 @@ def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
     after it: as much of the fetches as that took."""
     # all batches were trained on, one perhaps in several steps: fetches are the training's
     own = window.extra_fetches < 1 or (not window.fetches_per_backward and window.extra_fetches <= 1)
-    items = {item: ns for item, ns in items.items() if not _is_beside(item) and not (own and item[1] == Region.FETCH)}
+    ranks = _waits_for_ranks(window, items)
+    items = {
+        item: ns
+        for item, ns in items.items()
+        if not (_is_beside(item) or item in ranks or (own and item[1] == Region.FETCH))
+    }
     starts = window.starts
     after = starts.renewed_ns - window.baseline_ns if starts and not starts.first else 0.0
     fetches = {item: ns for item, ns in items.items() if item[1] == Region.FETCH}
@@ -173,6 +179,16 @@ def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
         if 0 < after <= spent:
             return items | {item: ns * (1 - after / spent) for item, ns in waits.items()}
     return items if after <= 0 else {item: ns for item, ns in items.items() if item not in fetches}
+
+
+def _waits_for_ranks(window: Window, items: Items) -> Items:
+    """What the step's own backward and optimiser waited for them, where that is more than evaluations of ranks that do
+    the same differ by. On a GPU autograd's own thread is waited for at a lock."""
+    gpu = any(state is State.GPU_WAIT for state, _, _ in window.items)
+    waits = take_items(items, states=[State.COLLECTIVE], regions=_TRAINING)
+    waits = {item: ns for item, ns in waits.items() if not (gpu and item[2] == Leaf.LOCK)}
+    differ = min(window.policy.ranks_bottleneck * sum(items.values()), _APART_NS)
+    return waits if sum(waits.values()) >= differ else {}
 
 
 def _is_beside(item: Item) -> bool:
