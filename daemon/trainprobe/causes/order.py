@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from trainprobe.causes.base import Claim, Rule, Window
 from trainprobe.causes.registry import SPECS, STALL_RULES
+from trainprobe.causes.stalls.unknown import OWN_REASONS
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, Kind
 from trainprobe.model.dataclass import dataclass
@@ -31,7 +32,9 @@ class Judgement:
         """Whether the rank is late for a reason of its own that is known: others may wait for it."""
         spent = self.shares | self.phases
         most = max(spent, key=lambda cause: spent[cause], default=None)
-        return most is not None and most not in (Cause.COLLECTIVE_WAIT, Cause.UNKNOWN)
+        if most is Cause.UNKNOWN:
+            return self.main is not None and self.main.summary is not None and self.main.summary.id in OWN_REASONS
+        return most is not None and most is not Cause.COLLECTIVE_WAIT
 
     def of(self, causes: Collection[Cause]) -> Judgement:
         """What it has of these causes; the phases stay."""

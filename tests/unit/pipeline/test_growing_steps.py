@@ -227,6 +227,25 @@ def test_a_wait_for_the_gpu_while_another_rank_is_late_is_for_that_rank(does: st
     assert late.lost == ({"checkpoint": pytest.approx(seconds, abs=0.1)} if does == "saves" else {})
 
 
+@pytest.mark.parametrize(
+    ("leaf", "lost"), [(Leaf.SLEEP, "collective_wait"), (Leaf.FILE_META, "collective_wait"), (Leaf.LOCK, "")]
+)
+def test_what_a_rank_is_seen_to_do_is_its_own_reason_whether_it_has_a_cause_or_not(leaf: Leaf, lost: str) -> None:
+    """It pauses, or writes files of its own. One that waits at a lock may wait for a rank elsewhere, as all do."""
+    first, second, pipeline = two_ranks()
+    for _ in range(8):
+        first.spend(0.5, Leaf.GPU)
+        second.spend(0.5, leaf)
+        pipeline.step(Frame(moment(first.now), (), threads=(first.sample(Leaf.GPU), second.sample(leaf))))
+    first.train(30)
+    second.train(30)
+    events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+    pipeline.step(Frame(moment(first.now), tuple(events)))
+    waiting = next(rank for rank in pipeline.report(moment(first.now)).runs[0].ranks if rank.pid == first.pid)
+    assert waiting.lost == ({lost: pytest.approx(4.0, abs=0.1)} if lost else {})
+    adds_up(waiting)
+
+
 @pytest.mark.parametrize("exits", [True, False])
 def test_nobody_waits_for_a_rank_that_has_ended(exits: bool) -> None:
     """It was killed while it saved; what hangs on its GPU behind that has no known cause."""

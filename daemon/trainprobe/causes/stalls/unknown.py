@@ -59,6 +59,8 @@ KNOWN = {
     BLOCKED_BATCHES.id: template("cause.unknown.workers", "waiting for loader workers that are blocked"),
 }
 """Sentences that say what was waited for, and what such waits are called in a headline."""
+OWN_REASONS = frozenset(KNOWN) - {FOR_FILE.id}
+"""Of these, what no other rank has to do with: it may write the file."""
 MOST = 0.9
 """Of the time in its stalls: a kind with this much of it gives them its name."""
 SHOWN = 0.02
