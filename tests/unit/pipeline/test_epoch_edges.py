@@ -235,3 +235,30 @@ def test_a_batch_that_several_steps_train_on_is_no_edge_of_an_epoch(steps: int, 
     rank = rank_of(played(driver), driver)
     assert [stall.cause for stall in rank.stalls] == ["data_cpu"] * 2
     assert all(("edge of epochs" in stall.advice[0]) == edge for stall in rank.stalls)
+
+
+@pytest.mark.parametrize(("edges", "fetches", "stalls"), [(True, True, 20), (False, False, 20), (False, True, 1)])
+def test_waits_far_apart_are_one_stall_only_where_workers_are_late_in_turn(
+    edges: bool, fetches: bool, stalls: int
+) -> None:
+    """Each sixth step waits for a batch: at the edges of epochs, or for environments that are stepped between updates.
+    Four workers that are slower than the training make as many batches ahead, and are late again."""
+    driver = Driver()
+    driver.begin()
+    for pid in range(2000, 2004):
+        driver.fork(pid)
+    for step in range(40 + 20 * 6):
+        if step >= 40 and step % 6 == 4:
+            driver.fetches += edges
+            driver.work(0.6)
+            driver.spend(0.15, Leaf.POLL, Region.FETCH if fetches else Region.STEP)
+        if fetches:
+            driver.fetch()
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert rank.lost == {"data_cpu": pytest.approx(20 * 0.15, rel=0.02)}
+    assert len(rank.stalls) == stalls
+    assert stalls == 1 or rank.stalls[-1].period.steps == 6  # type: ignore[union-attr]

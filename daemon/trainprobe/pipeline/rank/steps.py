@@ -10,6 +10,7 @@ from trainprobe.causes.phases import evaluation
 from trainprobe.causes.policy import stall_limit_ns
 from trainprobe.causes.registry import SPECS
 from trainprobe.causes.stalls import checkpoint
+from trainprobe.causes.waiting import NEW_EPOCH
 from trainprobe.derive.files.save_spans import (
     ConsecutiveSteps,
     StepsThatSave,
@@ -385,11 +386,12 @@ def _pass(rank: RankState, step: Ordinary, units: int, before: MarkRow, row: Mar
 
 
 def _reach(rank: RankState, judgement: Judgement) -> int:
-    """Steps back to a stall that this one extends."""
-    main = judgement.main
-    if main is not None and main.cause is not None and SPECS[main.cause].makes_batches:
-        return max(rank.policy.merge_steps, min(2 * rank.lives.workers.count, 16))
-    return rank.policy.merge_steps
+    """Steps back to a stall that this one extends: farther where workers of a loader are late in turn."""
+    main, edge = judgement.main, NEW_EPOCH.id
+    if main is None or main.cause is None or not (SPECS[main.cause].makes_batches and rank.ordinary.fetches):
+        return rank.policy.merge_steps
+    in_turn = 0 if any(one.key == edge for one in main.evidence) else 2 * rank.lives.workers.count
+    return max(rank.policy.merge_steps, min(in_turn, 16))
 
 
 def _is_waited(main: Claim) -> bool:
