@@ -10,7 +10,7 @@ import pytest
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEventKind, RankSeen, StepFile
+from trainprobe.model.event import FileEventKind, MarkRow, RankSeen, StepFile
 from trainprobe.model.frame import Frame
 from trainprobe.model.sample import ProcessSample
 from trainprobe.pipeline import Pipeline
@@ -71,6 +71,32 @@ def test_a_gpu_that_has_more_and_more_to_do_is_no_drift(
         assert f"what grew is {grown}" in rank.verdict.summary
     else:
         assert (rank.lost, rank.verdict.kind) == ({}, "none")
+    adds_up(rank)
+
+
+@pytest.mark.parametrize(("larger", "drifts"), [(1.0, False), (0.6, False), (0.2, True), (0.0, True)])
+def test_steps_that_grow_with_their_batches_are_no_drift(larger: float, drifts: bool) -> None:
+    """Sequences become longer by a schedule, on processors: forward and backward grow to three times what they were.
+    ``larger``: so much of that, in proportion, a batch in shared memory grows."""
+    driver, shared = Driver(), 0
+    driver.begin()
+    pipeline = played(driver)
+    for step in range(900):
+        more = 2 * max(0, step - 200) / 700
+        driver.fetch()
+        driver.spend(0.01 * (1 + more))
+        driver.backward(0.02 * (1 + more))
+        driver.optimizer()
+        shared += round(1_000_000 * (1 + larger * more))
+        row = driver.events[-1]
+        assert isinstance(row, MarkRow)
+        driver.events[-1] = replace(row, shared_bytes=shared)
+        if step % 50 == 0:
+            played(driver, pipeline, processes=(ProcessSample(driver.pid, 1, "driver", 0, open_fds=20, threads=4),))
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert set(rank.lost) == ({"drift"} if drifts else set())
+    assert not drifts or rank.bottlenecks[0].summary.endswith("what grew is compute")
     adds_up(rank)
 
 

@@ -12,7 +12,7 @@ from trainprobe.causes.base import Claim, seconds
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.spec import CauseSpec
 from trainprobe.derive.steps.ledger import Item
-from trainprobe.derive.trend.drift import BACKWARD, Drift, Trend
+from trainprobe.derive.trend.drift import BACKWARD, BATCH, Drift, Trend
 from trainprobe.derive.trend.series import LEAST, Grown, ThinnedSeries
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -49,6 +49,10 @@ _ALONG, _MATERIAL = 1.5, 0.05
 by so much of it at least: next to nothing that doubles is no more work, but launches may wait for most of it."""
 
 
+_OF_BATCHES = 0.5
+"""Of the step's growth: what a step does may grow with the square of its sequences."""
+
+
 @dataclass(frozen=True, slots=True)
 class DriftInput:
     """A rank's ordinary steps over the run."""
@@ -62,10 +66,10 @@ class DriftInput:
 
 def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Claim | None:
     """What the ordinary steps lost to their growth, without the states that other causes own already, and without what
-    is more work of the GPU."""
+    is more work: of the GPU, or for larger batches."""
     growth = steps.trend.growth or steps.trend.last
     lost = steps.trend.lost_ns
-    if growth is None or lost < policy.drift_least * steps.ns:
+    if growth is None or lost < policy.drift_least * steps.ns or _of_batches(steps.counters, growth):
         return None
     states = _grown(steps.makeup, growth)
     total = sum(one.after - one.before for one in states)
@@ -76,8 +80,14 @@ def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Clai
     part = sum(one.after - one.before for one in free) / total if total > 0 else 1.0
     state = State(free[0].name) if free else State.COMPUTE
     taken: dict[Item, float] = {(state, Region.STEP, Leaf.OTHER): lost * part}
-    counters = steps.counters.grown(growth.from_step)
+    counters = [one for one in steps.counters.grown(growth.from_step) if one.name in COUNTERS]
     return Claim(Cause.DRIFT, taken, _summary(growth, free, counters), [], _evidence(steps.pid, growth, free, counters))
+
+
+def _of_batches(counters: ThinnedSeries, growth: Drift) -> bool:
+    """Whether batches grew along (longer sequences, larger images)."""
+    batch = next((one for one in counters.grown(growth.from_step) if one.name == BATCH), None)
+    return batch is not None and _times(batch) - 1 >= _OF_BATCHES * growth.ratio
 
 
 def _grown(makeup: ThinnedSeries, growth: Drift) -> list[Grown]:

@@ -29,6 +29,8 @@ from trainprobe.model.moment import NS
 
 BACKWARD = "backward"
 """What of a step's make-up its backward pass computes."""
+BATCH = "batch_bytes"
+"""The counter of a batch's size."""
 BLOCK = 20  # steps
 BLOCKS = 15  # of a scale's window: 300 steps on the first, twice as many on each next one
 LEAST = 10  # blocks of a window that is not full yet

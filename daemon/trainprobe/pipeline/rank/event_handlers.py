@@ -9,6 +9,7 @@ from trainprobe.derive.files.logs import longest
 from trainprobe.derive.python.code_lines import PythonLines, waits_for_replicas
 from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.steps.wait_baseline import WaitBaseline
+from trainprobe.derive.trend.drift import BATCH
 from trainprobe.derive.trend.resource_timeline import TimelinePoint
 from trainprobe.model.cause import State
 from trainprobe.model.cells import COMPUTING, Leaf, Level, Region, RowKind, ThreadState, cell
@@ -192,6 +193,7 @@ def end_reading(rank: RankState, at_ns: int, used: int | None) -> None:
             "threads": driver.threads,
             "workers": workers,
             "log_bytes": saves.logs.bytes,
+            BATCH: memory.batch_bytes.latest(),
         }
         rank.ordinary.growth.add_counters({name: float(v) for name, v in figures.items() if v is not None})
     rank.files.longest_logs = longest(saves.all_logs())
