@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from trainprobe.causes.base import Items, Unseen, Window, at_most, excess_ns, pool_ns, seconds, take_items, usual_ns
-from trainprobe.derive.python.evaluators import is_named
+from trainprobe.derive.python.evaluators import in_batch, is_named
 from trainprobe.derive.python.frameworks import is_own
 from trainprobe.derive.python.stacks import waits_for_work
 from trainprobe.derive.steps.ledger import Item
@@ -164,6 +164,15 @@ def asks_no_rank(window: Window) -> bool:
     """Whether stacks of waits were taken, and none is in a process group or its store, by which ranks meet."""
     stacks = [stack.frames for stack in window.late.stacks if stack.frames and not stack.running]
     return bool(stacks) and not any(name in frame for frames in stacks for frame in frames for name in _OF_RANKS)
+
+
+def asks_ranks(window: Window) -> bool:
+    """Whether stacks were taken, and all are in a library's process group or its store, and in no model. (A script of
+    the user's may be called like that.)"""
+    stacks = [stack.frames for stack in window.late.stacks if stack.frames]
+    outside = [[frame for frame in frames if not is_own(frame)] for frames in stacks if not in_batch(frames)]
+    asking = [one for one in outside if any(name in frame for frame in one for name in _OF_RANKS)]
+    return bool(stacks) and len(asking) == len(stacks)
 
 
 def at_lock(window: Window, left: Items) -> dict[Item, float]:

@@ -10,7 +10,7 @@ import pytest
 from tests.builders.driver import Driver, moment, played
 from tests.unit.pipeline.test_pipeline import adds_up, rank_of
 from trainprobe.model.cells import Leaf, Region
-from trainprobe.model.event import FileEventKind, MarkRow, RankSeen, StepFile
+from trainprobe.model.event import FileEventKind, MarkRow, RankSeen, StackSeen, StepFile
 from trainprobe.model.frame import Frame
 from trainprobe.model.sample import ProcessSample
 from trainprobe.pipeline import Pipeline
@@ -402,3 +402,35 @@ def test_while_all_wait_nobody_here_is_named() -> None:
     pipeline.step(Frame(moment(first.now), tuple(events)))
     for rank in pipeline.report(moment(first.now)).runs[0].ranks:
         assert [len(stall.chain) for stall in rank.stalls] == [1]
+
+
+SCRIPT = ("<module> (train_distributed.py:90)", "evaluate (train_distributed.py:40)")
+BARRIER = (*SCRIPT, "barrier (torch/distributed/distributed_c10d.py:4600)")
+FORWARD = (*SCRIPT, "DistributedDataParallel.forward (torch/nn/parallel/distributed.py:1650)", "forward (net.py:9)")
+SCORES = (*SCRIPT, "score (train_distributed.py:30)")
+
+
+@pytest.mark.parametrize(("stack", "waits"), [(BARRIER, True), (FORWARD, False), (SCORES, False)])
+def test_a_rank_at_a_barrier_within_its_evaluate_waits_for_the_rank_that_evaluates(
+    stack: tuple[str, ...], waits: bool
+) -> None:
+    """``@torch.no_grad()`` is on the function, in which one rank alone does something; or all do."""
+    first, second, pipeline = two_ranks()
+    for _ in range(8):
+        first.spend(0.5, Leaf.GPU, Region.NO_GRAD)
+        for _ in range(10):
+            second.fetch(0.005)
+            second.spend(0.045, Leaf.CPU, Region.NO_GRAD)
+        samples = first.sample(Leaf.GPU), second.sample(Leaf.CPU)
+        threads = [replace(one, region=Region.NO_GRAD) for one in samples]
+        first.events.append(StackSeen(first.now, first.pid, first.tid, stack))
+        pipeline.step(Frame(moment(first.now), tuple(first.events), threads=tuple(threads)))
+        first.events.clear()
+    first.train(30)
+    second.train(30)
+    events = sorted((*first.events, *second.events), key=lambda event: event.at_ns)
+    pipeline.step(Frame(moment(first.now), tuple(events)))
+    rank = next(rank for rank in pipeline.report(moment(first.now)).runs[0].ranks if rank.pid == first.pid)
+    assert rank.lost == ({"collective_wait": pytest.approx(4.0, abs=0.1)} if waits else {})
+    assert rank.counters.phase_seconds["evaluation"] == pytest.approx(0.0 if waits else 4.0, abs=0.1)
+    adds_up(rank)

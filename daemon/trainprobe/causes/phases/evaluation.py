@@ -183,7 +183,10 @@ def _inside(window: Window, items: dict[Item, float]) -> dict[Item, float]:
 
 def _waits_for_ranks(window: Window, items: Items) -> Items:
     """What the step's own backward and optimiser waited for them, where that is more than evaluations of ranks that do
-    the same differ by. On a GPU autograd's own thread is waited for at a lock."""
+    the same differ by. On a GPU autograd's own thread is waited for at a lock. And all waits where stacks show nothing
+    else: at a barrier behind another rank's evaluation."""
+    if waiting.asks_ranks(window):
+        return take_items(items, states=[State.COLLECTIVE, State.GPU_WAIT])
     gpu = any(state is State.GPU_WAIT for state, _, _ in window.items)
     waits = take_items(items, states=[State.COLLECTIVE], regions=_TRAINING)
     waits = {item: ns for item, ns in waits.items() if not (gpu and item[2] == Leaf.LOCK)}
