@@ -14,7 +14,12 @@ import trainprobe.cli
 import trainprobe_exporters.cli
 
 ROOT = Path(__file__).parents[2]
-TEXTS = sorted(path for pattern in ("*.md", "docs/**/*.md", "systemd/slurm/*", ".ci/*") for path in ROOT.glob(pattern))
+TEXTS = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "systemd/slurm/*", ".ci/*")
+    for path in ROOT.glob(pattern)
+    if path.is_file()
+)
 CODE = re.compile(r"^```[^\n]*\n(.*?)^```|^ {4}([^\n]*)$|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(
     r"(?<![\w/.-])(?<!--name )(?:\.venv/bin/|/usr/bin/)?(trainprobe(?:-exporter)?)((?: +[^\s|#;&>)]+)+)"

@@ -13,7 +13,7 @@ from trainprobe_exporters.catalogue import BY_NAME, Metric
 
 ROOT = Path(__file__).parents[2]
 PATTERNS = ("*.md", "docs/**/*.md", "grafana/rules/tests/*.yml", "grafana/rules/*.yml", "systemd/slurm/*")
-TEXTS = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
+TEXTS = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern) if path.is_file())
 RECORDED = {one.record for _, _, recordings in GROUPS for one in recordings}
 SERIES = re.compile(
     r"(?<![\w.:/-])((?:[a-z_]+:)?trainprobe_[a-z0-9_]*[a-z0-9](?::\w+)?)(?![\w*.(:]|\{\{)(?:\{([^{}]*)\})?"
