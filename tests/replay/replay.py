@@ -34,9 +34,14 @@ def frames_of(recording: Path) -> list[Frame]:
         return list(read_frames(lines))
 
 
-@cache
 def replay(recording: Path, change: Callable[[Frame], Frame] = as_it_is) -> tuple[Pipeline, Report]:
     """The pipeline after the last frame, and its report then: for reading, others get the same objects."""
+    return _replay(recording, change)
+
+
+@cache
+def _replay(recording: Path, change: Callable[[Frame], Frame]) -> tuple[Pipeline, Report]:
+    """With each argument in its place: what is left out is another key to a cache than its default."""
     pipeline, frames = Pipeline(), frames_of(recording)
     for frame in frames:
         pipeline.step(change(frame))
