@@ -6,9 +6,11 @@ it was), cover a good part of the way to the limit, and not come to rest below i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import field
+from itertools import combinations
 
 from trainprobe.derive.average import median
 from trainprobe.model.dataclass import dataclass
@@ -121,30 +123,37 @@ def forecast(series: GrowthSeries, limit: float, started: float | None = None) -
         points = list(level.points)
         if points and points[-1].at < last.at:
             points.append(last)
+        high = max([p.high for p in points[-3:]], default=0.0)
         for part in PARTS:
-            stretch = points[-int(part * len(points)) :]
-            if len(stretch) < LEAST_POINTS:
+            begin = len(points) - int(part * len(points))
+            if len(points) - begin < LEAST_POINTS:
+                break
+            # From a higher base less is covered: most are out before all earlier points are looked through.
+            start = median([p.mean for p in points[begin : begin + 3]])
+            if _covered(start, high, limit) < COVERED_NEAR:
                 continue
-            running = started is not None and stretch[0].at >= started
-            found = _ramp(series, stretch, limit, SHORT_SECONDS if running else LONG_SECONDS)
+            running = started is not None and points[begin].at >= started
+            least_seconds = SHORT_SECONDS if running else LONG_SECONDS
+            if _rise_seconds(points[begin:], start, high) < least_seconds:
+                continue
+            found = _ramp(series, points[begin:], start, high, limit)
             if found is not None:
                 return found
     return None
 
 
-def _ramp(series: GrowthSeries, points: Sequence[SeriesPoint], limit: float, least_seconds: float) -> Forecast | None:
-    start = median(p.mean for p in points[:3])
-    high = max(p.high for p in points[-3:])
-    # From a higher base less is covered: most are out before all earlier points are looked through.
-    if _covered(start, high, limit) < COVERED_NEAR or _rise_seconds(points, start, high) < least_seconds:
-        return None
+def _ramp(
+    series: GrowthSeries, points: Sequence[SeriesPoint], start: float, high: float, limit: float
+) -> Forecast | None:
     earlier = series._before(points[0].at)
     covered = _covered(start if earlier is None else max(start, earlier), high, limit)
     if covered < COVERED_NEAR:
         return None
     grouped = _grouped(points)
+    if not _goes_on(grouped, limit):  # asked first: a line takes ten times as long
+        return None
     line, rising = _line(grouped)
-    if line.slope <= 0 or rising < RISING or not line.fits(grouped) or not _goes_on(grouped, limit):
+    if line.slope <= 0 or rising < RISING or not line.fits(grouped):
         return None
     latest = grouped[len(grouped) // 2 :]
     recent, _ = _line(latest)
@@ -175,8 +184,8 @@ def _goes_on(points: Sequence[SeriesPoint], limit: float) -> bool:
     """Whether the growth is even, and does not come to rest below the limit."""
     third = len(points) // 3
     parts = [points[:third], points[third : 2 * third], points[2 * third :]]
-    levels = [sum(p.mean for p in part) / len(part) for part in parts]
-    times = [sum(p.at for p in part) / len(part) for part in parts]
+    levels = [_mean([p.mean for p in part]) for part in parts]
+    times = [_mean([p.at for p in part]) for part in parts]
     first, second = ((b - a) / max(t - s, 1e-9) for a, b, s, t in zip(levels, levels[1:], times, times[1:]))
     if first <= 0 or not EVEN[0] <= second / first <= EVEN[1]:
         return False
@@ -187,15 +196,18 @@ def _goes_on(points: Sequence[SeriesPoint], limit: float) -> bool:
     return levels[2] + (levels[2] - levels[1]) * ratio / (1 - ratio) >= limit
 
 
-def _grouped(points: Sequence[SeriesPoint]) -> list[SeriesPoint]:
+def _grouped(points: Sequence[SeriesPoint]) -> Sequence[SeriesPoint]:
     size = -(-len(points) // GROUPS)
-    groups = [points[max(0, end - size) : end] for end in range(len(points), 0, -size)]
-    return [
-        SeriesPoint(
-            sum(p.at for p in group) / len(group), sum(p.mean for p in group) / len(group), max(p.high for p in group)
-        )
-        for group in reversed(groups)
-    ]
+    if size == 1:
+        return points
+    times, means, highs = [p.at for p in points], [p.mean for p in points], [p.high for p in points]
+    ends = range(len(points) % size or size, len(points) + 1, size)
+    groups = [slice(max(0, end - size), end) for end in ends]
+    return [SeriesPoint(_mean(times[one]), _mean(means[one]), max(highs[one])) for one in groups]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +221,16 @@ class _Line:
         return self.offset + self.slope * at
 
     def fits(self, points: Sequence[SeriesPoint]) -> bool:
-        strays = [abs(p.mean - self.at(p.at)) for p in points]
+        strays = [abs(p.mean - (self.offset + self.slope * p.at)) for p in points]
         return sum(strays) <= STRAIGHT * self.growth * len(strays) and max(strays) <= STRAIGHT_MOST * self.growth
 
 
 def _line(points: Sequence[SeriesPoint]) -> tuple[_Line, float]:
     """Through the points by the median of the slopes of all pairs (Theil and Sen), and the part of pairs that rise."""
-    slopes = [(b.mean - a.mean) / (b.at - a.at) for i, a in enumerate(points) for b in points[i + 1 :]]
+    places = [(p.at, p.mean) for p in points]
+    slopes = sorted([(later - mean) / (then - at) for (at, mean), (then, later) in combinations(places, 2)])
     slope = median(slopes)
-    offset = median(p.mean - slope * p.at for p in points)
-    spread = max(abs(p.mean - offset - slope * p.at) for p in points)
-    rising = sum(1 for slope in slopes if slope > 0) / len(slopes)
+    offset = median([mean - slope * at for at, mean in places])
+    spread = max([abs(mean - offset - slope * at) for at, mean in places])
+    rising = (len(slopes) - bisect_right(slopes, 0.0)) / len(slopes)
     return _Line(slope, offset, slope * (points[-1].at - points[0].at), spread), rising
