@@ -51,6 +51,7 @@ _CONTAINERS: tuple[str, ...] = (
 checkpoint."""
 _FOLDERS = (".zarr/", ".n5/", ".lmdb/")
 """Ends of directories that are such a container."""
+_WILD = frozenset("*?[")
 LARGE = 1 << 20  # bytes: an unnamed file that is written whole and at least so large is a checkpoint
 
 
@@ -77,7 +78,16 @@ class FileRules:
 
 @lru_cache(maxsize=1024)
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in patterns)
+    endings, others = _endings(patterns)
+    return path.endswith(endings) or any(fnmatchcase(path, pattern) for pattern in others)
+
+
+@lru_cache(maxsize=64)
+def _endings(patterns: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The patterns that ask for nothing but an ending, as that, and the others: a path is compared with all endings
+    in a hundredth of the time."""
+    plain = tuple(pattern for pattern in patterns if pattern[:1] == "*" and not _WILD.intersection(pattern[1:]))
+    return tuple(pattern[1:] for pattern in plain), tuple(pattern for pattern in patterns if pattern not in plain)
 
 
 @lru_cache(maxsize=8)

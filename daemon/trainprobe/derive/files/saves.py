@@ -129,12 +129,9 @@ class Saves:
         if event.kind == FileEventKind.RENAMED and event.errno in (0, errors.EXDEV):  # what it is called, or will be
             event = replace(event, path=event.new_path)
         if before is not None and known:
-            event = replace(
-                event,
-                created=event.created or before.created,
-                append=event.append or before.append,
-                bytes=max(event.bytes, before.bytes),
-            )
+            was = event.created or before.created, event.append or before.append, max(event.bytes, before.bytes)
+            if was != (event.created, event.append, event.bytes):
+                event = replace(event, created=was[0], append=was[1], bytes=was[2])
         self.names[key[1:]] = event
         if len(self.names) > NAMES:
             self.names.pop(next(iter(self.names)))
