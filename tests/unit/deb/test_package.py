@@ -30,13 +30,13 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build.build(tmp_path_factory.mktemp("package"), "1.2.3", EPOCH)
+    return build.build(tmp_path_factory.mktemp("package"), "1.2.3", EPOCH, level=0)
 
 
 @needs_dpkg
 def test_the_same_sources_give_the_same_bytes(package: Path, tmp_path: Path) -> None:
     assert package.name == "trainprobe_1.2.3_all.deb"
-    assert package.read_bytes() == build.build(tmp_path, "1.2.3", EPOCH).read_bytes()
+    assert package.read_bytes() == build.build(tmp_path, "1.2.3", EPOCH, level=0).read_bytes()
 
 
 @needs_dpkg
