@@ -47,6 +47,8 @@ OF_RECORDINGS = frozenset(
     ]
 )
 """Files whose tests read what ``tests.replay.replay`` keeps of all recordings."""
+MADE: dict[int, tuple[Pipeline, Report]] = {}
+"""What a test's pipelines reported last."""
 FOLDERS = frozenset({"kernel", "training", "observability", "browser", "systemd", "nightly"})
 
 
@@ -71,7 +73,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 def pytest_collection_finish() -> None:
     """What was collected stays: no collection of garbage looks through it again."""
-    gc.collect()
     gc.freeze()
 
 
@@ -99,32 +100,38 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{os.environ[SEED]}/{request.node.nodeid}")
 
 
-@pytest.fixture(autouse=True)
-def seeded(request: pytest.FixtureRequest) -> None:
-    """The module ``random`` draws by the session's seed and the test's name."""
-    random.seed(f"{os.environ[SEED]}/{request.node.nodeid}")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Programs that are compiled once serve the whole session, and no file of the host is touched or trusted."""
-    os.environ.setdefault("TRAINPROBE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    of_process = tmp_path_factory.getbasetemp()
+    cache = (of_process.parent if "PYTEST_XDIST_WORKER" in os.environ else of_process) / "cache"
+    cache.mkdir(exist_ok=True)
+    os.environ.setdefault("TRAINPROBE_CACHE", str(cache))
 
 
-@pytest.fixture(autouse=True)
-def statements_agree(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No two statements of a report that a test's pipeline makes contradict each other; its last report is checked."""
-    made: dict[int, tuple[Pipeline, Report]] = {}
+@pytest.fixture(scope="session", autouse=True)
+def last_reports() -> Iterator[None]:
+    """Pipelines keep their last reports in ``MADE``."""
     report = Pipeline.report
 
     def kept(self: Pipeline, at: Moment, *, reuse: bool = False) -> Report:
-        made[id(self)] = self, report(self, at, reuse=reuse)
-        return made[id(self)][1]
+        MADE[id(self)] = self, report(self, at, reuse=reuse)
+        return MADE[id(self)][1]
 
-    monkeypatch.setattr(Pipeline, "report", kept)
-    yield
-    for _, last in made.values():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pipeline, "report", kept)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """No two statements of a report that a test's pipeline makes contradict each other; its last report is checked."""
+    result = yield
+    made = list(MADE.values())
+    MADE.clear()
+    for _, last in made:
         assert contradictions(json.loads(wire.encode(last))) == []
+    return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -135,6 +142,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    random.seed(f"{os.environ[SEED]}/{item.nodeid}")  # the module ``random`` draws by the session's seed and the name
     for marker, lacking in LACKING.items():
         if item.get_closest_marker(marker) and (reason := lacking()):
             if os.environ.get("TRAINPROBE_REQUIRE_KERNEL") == "1":
