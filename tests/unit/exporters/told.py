@@ -58,6 +58,7 @@ def held_now(series: SeriesTable, now: float) -> Told:
         for values, value in family.samples:
             labels = {(k, v) for k, v in zip(metric.labels + metric.optional_labels, values) if v}
             if not isinstance(value, Histogram):
+                assert (metric.name, frozenset(labels)) not in out, f"told twice: {metric.name} {labels}"
                 out[metric.name, frozenset(labels)] = value
                 continue
             for bound, count in zip([*map(str, metric.buckets), "+Inf"], accumulate(value.counts)):

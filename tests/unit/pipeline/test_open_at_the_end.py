@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.builders.driver import Driver, moment, ns
-from tests.unit.exporters.told import Told, told_now
+from tests.unit.exporters.told import Told, held_now
 from tests.unit.pipeline.test_pipeline import adds_up
 from trainprobe.model.cells import Leaf, Region
 from trainprobe.model.frame import Frame
@@ -38,7 +38,7 @@ class Watched:
         driver.events.clear()
         report = self.pipeline.report(at)
         self.series.fold(report)
-        self.exported.append(told_now(self.series, report.generated))
+        self.exported.append(held_now(self.series, report.generated))
         self.ranks.append(report.runs[0].ranks[0])
         adds_up(self.ranks[-1])
 
