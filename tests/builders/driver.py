@@ -59,8 +59,9 @@ class Driver:
 
     def spend(self, seconds: float, leaf: Leaf = Leaf.CPU, region: Region | None = None) -> None:
         """Let time pass in one cell."""
-        self.cells[cell(self.region if region is None else region, leaf)] += ns(seconds)
-        self.now += ns(seconds)
+        spent = ns(seconds)
+        self.cells[cell(self.region if region is None else region, leaf)] += spent
+        self.now += spent
 
     def work(self, seconds: float, leaf: Leaf = Leaf.CPU) -> None:
         """Let the workers have spent time (beside the driver's)."""

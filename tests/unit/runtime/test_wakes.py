@@ -25,14 +25,17 @@ from trainprobe.runtime.schedule import DETAIL_NS
 
 SETTLED = 3 * 60  # seconds
 MINUTES = 4
+SLOW = 0.2  # seconds of a step, where it does not matter how many there are
 RUN = "train.py-0123abcd"
 
 
 @dataclass
 class Training(FakeKernel):
-    """A kernel with one training of some 20 steps a second; ``late``: seconds from one late step to the next."""
+    """A kernel with one training of some 20 steps a second, or of one each so many ``seconds``; ``late``: seconds from
+    one late step to the next."""
 
     late: float | None = None
+    seconds: float = 0.05
     driver: Driver = field(default_factory=Driver)
     limits: dict[int, int] = field(default_factory=dict)
     late_ns: int = 0
@@ -46,7 +49,7 @@ class Training(FakeKernel):
     def go_on(self) -> bool:
         """One more step; whether the kernel wakes the daemon as it ends."""
         began = len(self.driver.events)
-        self.driver.step(random.uniform(0.022, 0.026))
+        self.driver.step(self.seconds - 0.026 + random.uniform(-0.002, 0.002))
         if self.late is not None and self.driver.now >= self.late_ns:
             self.late_ns = self.driver.now + ns(self.late * random.uniform(0.8, 1.2))
             self.driver.spend(random.uniform(0.08, 0.14))
@@ -152,7 +155,7 @@ def test_an_even_training_is_looked_at_twice_a_minute() -> None:
 @pytest.mark.parametrize("apart", [15, 30, 60])
 def test_each_scrape_finds_as_much_more_as_it_comes_later(apart: int) -> None:
     """Looks are not in step with scrapes, however long ago their first one was."""
-    watched = Watched(Training())
+    watched = Watched(Training(seconds=SLOW))
     watched.until(SETTLED + random.uniform(0, 60))
     first, found = watched.clock.ns, []
     for number in range(20):
