@@ -42,8 +42,8 @@ SEED = "TRAINPROBE_SEED"
 OF_RECORDINGS = frozenset(
     [
         *(f"tests/replay/test_{name}.py" for name in ("accounts", "cause_pages", "contradictions", "figures")),
-        *(f"tests/replay/test_{name}.py" for name in ("frameworks", "headlines", "recordings", "reports_meanwhile")),
-        *("tests/replay/test_rhythm.py", "tests/unit/text/test_render.py"),
+        *(f"tests/replay/test_{name}.py" for name in ("frameworks", "headlines", "pseudo_language", "recordings")),
+        *("tests/replay/test_reports_meanwhile.py", "tests/replay/test_rhythm.py", "tests/unit/text/test_render.py"),
     ]
 )
 """Files whose tests read what ``tests.replay.replay`` keeps of all recordings."""

@@ -1,30 +1,24 @@
-"""What all recordings come to, as JSON: in English, and in a language whose sentences are their ids.
+"""What all recordings come to, as JSON, in a language whose sentences are their ids.
 
-A program of its own, with a process for each language: that has to be there before anything is said.
+A program of its own: that language has to be there before anything is said.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
-from tests.replay.replay import RECORDINGS, frames_of, name_of
+from tests.replay.replay import RECORDINGS, name_of, replay, report_halfway
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
 from trainprobe.model import message
-from trainprobe.model.frame import Frame
 from trainprobe.model.report import SENTENCES, Rank, Report
-from trainprobe.pipeline import Pipeline
 from trainprobe.pipeline.report.restart_merge import closed, continued, cut
 from trainprobe.wire import report as wire
 from trainprobe_exporters.exposition import Format, exposition
 from trainprobe_exporters.families import SeriesTable
-
-LANGUAGES = ("en", "ids")
-FRAMES: dict[str, list[Frame]] = {}
-"""Of each recording: read once, before the processes part."""
 
 
 def speak_ids() -> None:
@@ -32,14 +26,9 @@ def speak_ids() -> None:
         message.TEMPLATES[name] = message.Template(name, name)
 
 
-def outcome(frames: list[Frame]) -> dict[str, Any]:
-    """Report, restart in the middle, metrics and text of one recording."""
-    pipeline, told = Pipeline(), Report()
-    for number, frame in enumerate(frames):
-        pipeline.step(frame)
-        if number == len(frames) // 2:
-            told = wire.decode(wire.encode(pipeline.report(frame.at)))
-    report = pipeline.report(frames[-1].at)
+def outcome(recording: Path) -> dict[str, Any]:
+    """Report, restart in the middle, metrics and text of one recording, in the language of the process."""
+    told, (_, report) = wire.decode(wire.encode(report_halfway(recording))), replay(recording)
     series = SeriesTable()
     series.fold(report)
     metrics = exposition(series.families(report.generated, fresh=True, own=()), Format.TEXT).decode().splitlines()
@@ -75,17 +64,9 @@ def _members(value: Any) -> dict[str, Any]:
     return found
 
 
-def outcomes(language: str) -> dict[str, Any]:
-    if language == "ids":
-        speak_ids()
-    return {name: outcome(frames) for name, frames in FRAMES.items()}
-
-
 def main() -> None:
-    FRAMES.update((name_of(path), frames_of(path)) for path in RECORDINGS)
-    with get_context("fork").Pool(len(LANGUAGES), maxtasksperchild=1) as processes:
-        made = processes.map(outcomes, LANGUAGES, chunksize=1)
-    print(json.dumps(dict(zip(LANGUAGES, made))))
+    speak_ids()
+    print(json.dumps({name_of(recording): outcome(recording) for recording in RECORDINGS}))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests.replay.pseudo import outcome
+from tests.replay.replay import RECORDINGS, name_of
+
 ROOT = Path(__file__).parents[2]
-NAMES = [path.name.partition(".")[0] for path in sorted((ROOT / "tests/replay/recordings").glob("*.gz"))]
+in_english = cache(outcome)
 
 
 @cache
-def outcomes() -> dict[str, dict[str, Any]]:
-    """By language and recording."""
+def in_ids() -> dict[str, Any]:
+    """By recording."""
     command = [sys.executable, "-m", "tests.replay.pseudo"]
     return dict(json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
 
@@ -36,21 +39,20 @@ def said(value: Any) -> list[tuple[str, str]]:
     return [one for part in value for one in said(part)] if isinstance(value, list) else []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_all_but_the_sentences_is_the_same(name: str) -> None:
-    english, ids = outcomes()["en"][name], outcomes()["ids"][name]
-    assert without(ids, "said") == without(english, "said")
+@pytest.mark.parametrize("recording", RECORDINGS, ids=name_of)
+def test_all_but_the_sentences_is_the_same(recording: Path) -> None:
+    assert without(in_ids()[name_of(recording)], "said") == without(in_english(recording), "said")
 
 
 def test_each_sentence_was_an_id() -> None:
-    found = said(outcomes()["ids"])
+    found = said(in_ids())
     assert len(found) > 1000
     assert all(text == message for text, message in found)
 
 
 def test_restarts_made_verdicts_of_both_lives() -> None:
     """Where the figures of a verdict are of one life only, nothing was merged, and nothing was tried here."""
-    merged = [rank["verdict"] for one in outcomes()["en"].values() for rank in one["merged"]]
+    merged = [rank["verdict"] for one in map(in_english, RECORDINGS) for rank in one["merged"]]
     assert {"verdict.stalls", "verdict.healthy", "verdict.ended"} <= {one["message"]["id"] for one in merged}
     for one in merged:
         if one["message"]["id"] in ("verdict.stalls", "verdict.bottleneck"):
