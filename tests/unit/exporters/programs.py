@@ -11,11 +11,16 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.unit.exporters.told import Told, told
+from trainprobe_exporters.cli import main
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "trainprobe_exporters.cli"]
@@ -77,3 +82,15 @@ def run(directory: Path, *arguments: str, through: Sequence[str] = ()) -> subpro
     """An exporter that is expected to end by itself; ``through``: the command that starts it."""
     command = [*through, *COMMAND, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment(directory))
+
+
+def refusal(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What it says of arguments or a configuration that it refuses, for which it needs no process of its own."""
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setenv("RUNTIME_DIRECTORY", str(directory))
+        try:
+            code: Any = main(arguments)
+        except SystemExit as ended:
+            code = ended.code
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.exporters.programs import exporter, run
+from tests.unit.exporters.programs import exporter, refusal, run
 from tests.unit.exporters.reports import NOW, a_full_report, a_report, a_run
 from tests.unit.exporters.test_source import publish
 from trainprobe.wire.report import encode
@@ -60,7 +60,7 @@ def test_help_teaches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["--listen", "19752"], ["--listen", "x:70000"], ["extra"]])
 def test_wrong_arguments_are_2(tmp_path: Path, arguments: list[str]) -> None:
-    result = run(tmp_path, *arguments)
+    result = refusal(tmp_path, *arguments)
     assert result.returncode == 2
     assert "usage:" in result.stderr
 
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said_in_the_language_that_is_asked_for(tmp_path: Path)
 def test_all_errors_of_a_configuration_at_once_are_2(tmp_path: Path) -> None:
     config = tmp_path / "exporter.yaml"
     config.write_text("listn: x\nrun_linger_seconds: -1\nlisten: nowhere\n")
-    result = run(tmp_path, "--config", str(config))
+    result = refusal(tmp_path, "--config", str(config))
     assert result.returncode == 2
     for problem in ("listn: unknown key; did you mean listen?", "run_linger_seconds: must be at least 0"):
         assert problem in result.stderr
@@ -89,14 +89,14 @@ def test_they_are_told_in_the_language_that_is_asked_for(tmp_path: Path) -> None
 
 
 def test_a_configuration_that_is_not_there_is_2(tmp_path: Path) -> None:
-    assert run(tmp_path, "--config", str(tmp_path / "none.yaml")).returncode == 2
+    assert refusal(tmp_path, "--config", str(tmp_path / "none.yaml")).returncode == 2
 
 
 def test_grafana_without_a_token_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "exporter.yaml"
     for text in ("grafana: {url: 'http://g'}", "grafana: {url: 'http://g', token_file: /no/such/token}"):
         config.write_text(text)
-        result = run(tmp_path, "--config", str(config))
+        result = refusal(tmp_path, "--config", str(config))
         assert result.returncode == 2
         assert "grafana: " in result.stderr
 

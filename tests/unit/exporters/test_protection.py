@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporters.certificates import Authority
-from tests.unit.exporters.programs import Exporter, exporter, run
+from tests.unit.exporters.programs import Exporter, exporter, refusal
 from tests.unit.exporters.reports import a_busy_rank, a_report, a_run
 from tests.unit.exporters.test_passwords import SECRET
 from tests.unit.exporters.test_source import publish
@@ -178,7 +178,7 @@ def test_headers_of_the_web_configuration_are_sent(tmp_path: Path, authority: Au
 )
 def test_a_web_configuration_that_cannot_be_honoured_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "web.yml").write_text(text)
-    result = run(tmp_path, "--web.config.file", str(tmp_path / "web.yml"))
+    result = refusal(tmp_path, "--web.config.file", str(tmp_path / "web.yml"))
     assert result.returncode == 2
     assert problem in result.stderr
     assert "secret" not in result.stderr
@@ -186,7 +186,7 @@ def test_a_web_configuration_that_cannot_be_honoured_is_refused(tmp_path: Path, 
 
 def test_two_ways_of_protection_at_once_are_refused(tmp_path: Path) -> None:
     (tmp_path / "exporter.yaml").write_text("web_config: /w.yml\ntls: {certificate: /c.pem, key: /k.pem}\n")
-    result = run(tmp_path, "--config", str(tmp_path / "exporter.yaml"))
+    result = refusal(tmp_path, "--config", str(tmp_path / "exporter.yaml"))
     assert result.returncode == 2
     assert "web_config: takes the place of tls and basic_auth" in result.stderr
 
@@ -198,7 +198,7 @@ def test_a_password_file_that_is_not_there_or_empty_is_refused(tmp_path: Path) -
         (tmp_path / "exporter.yaml").write_text(
             f"basic_auth: {{username: ann, password_file: {tmp_path / 'password'}}}\n"
         )
-        result = run(tmp_path, "--config", str(tmp_path / "exporter.yaml"))
+        result = refusal(tmp_path, "--config", str(tmp_path / "exporter.yaml"))
         assert result.returncode == 2
         assert "basic_auth.password_file" in result.stderr
 
