@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +52,8 @@ def page() -> str:
     return HEAD + "\n" + "\n\n".join(parts) + "\n"
 
 
-def errors() -> Iterator[Error]:
+@cache
+def errors() -> Sequence[Error]:
     """Those of all sources, once for each text."""
     trees = {path: ast.parse(path.read_text()) for folder in SOURCES for path in sorted(folder.rglob("*.py"))}
     constants: dict[Path, dict[str, str]] = {}
@@ -65,8 +67,7 @@ def errors() -> Iterator[Error]:
         for text, remedy in _of(tree, _known(tree, path, constants)) if part else ():
             known = best.get((part, text), "")
             best[part, text] = known or remedy
-    for (part, text), remedy in best.items():
-        yield Error(part, text, remedy)
+    return [Error(part, text, remedy) for (part, text), remedy in best.items()]
 
 
 def _known(tree: ast.Module, path: Path, constants: dict[Path, dict[str, str]]) -> dict[str, str]:
