@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from functools import cache
+
 import pytest
 
 from tests.builders.driver import Driver, moment, played
@@ -272,23 +275,29 @@ def test_steps_that_wait_for_slow_storage_one_after_the_other_stay_lost() -> Non
     assert rank.lost["data_storage"] == pytest.approx(600 * 0.3, rel=0.02)
 
 
-def heavier(waited: float, more: float = 0.06, leaf: Leaf = Leaf.CPU, before: int = 100) -> Rank:
-    """Steps of 50 ms, then 600 that do ``more`` and wait for their batches."""
+@cache
+def ordinary(steps: int) -> bytes:
+    """A training after so many steps of 50 ms, and its pipeline, pickled."""
     driver = Driver()
     driver.begin()
     driver.fork(2000)
-    for place in range(before + 600):
-        if place >= before:
-            driver.work(waited + 0.05, leaf)
-            driver.fetch(waited, Leaf.POLL)
-            driver.spend(0.024 + more / 2)
-            driver.backward(0.02 + more / 2)
-            driver.optimizer()
-        else:
-            driver.work(0.01)
-            driver.step()
+    for _ in range(steps):
+        driver.work(0.01)
+        driver.step()
+    return pickle.dumps((driver, played(driver)))
+
+
+def heavier(waited: float, more: float = 0.06, leaf: Leaf = Leaf.CPU, before: int = 100) -> Rank:
+    """Steps of 50 ms, then 600 that do ``more`` and wait for their batches."""
+    driver, pipeline = pickle.loads(ordinary(before))
+    for _ in range(600):
+        driver.work(waited + 0.05, leaf)
+        driver.fetch(waited, Leaf.POLL)
+        driver.spend(0.024 + more / 2)
+        driver.backward(0.02 + more / 2)
+        driver.optimizer()
     driver.exit()
-    return rank_of(played(driver), driver)
+    return rank_of(played(driver, pipeline), driver)
 
 
 @pytest.mark.parametrize(("leaf", "cause"), [(Leaf.CPU, "data_cpu"), (Leaf.FILE_READ, "data_storage")])

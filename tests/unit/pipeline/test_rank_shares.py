@@ -30,16 +30,17 @@ class Crowd:
         self.pipeline.step(Frame(moment(self.now), events))
 
     def ranks(self, name: str, count: int, *, end: bool = False) -> list[int]:
-        """Pids of further ranks of a run."""
-        begun = range(self.pid + 1, self.pid + 1 + count)
+        """Pids of further ranks of a run, which begin within one frame."""
+        begun, events = range(self.pid + 1, self.pid + 1 + count), []
         for self.pid in begun:
             driver = Driver(pid=self.pid, tid=self.pid, now=self.now)
             driver.events.append(RankSeen(name, self.now, self.pid, None, self.now))
             driver.step()
             if end:
                 driver.exit()
-            played(driver, self.pipeline)
+            events += driver.events
             self.now = max(self.now, driver.now)
+        self.pipeline.step(Frame(moment(self.now), tuple(events)))
         return list(begun)
 
     def kept(self, names: Iterable[str]) -> int:

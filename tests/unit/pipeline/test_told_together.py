@@ -176,7 +176,7 @@ def test_rows_that_nobody_takes_stay_few(steps: int) -> None:
     driver.train(40)
     pipeline.step(Frame(moment(driver.now), tuple(driver.events)))
     most = 0
-    for _ in range(20_000 // steps):
+    for _ in range(8_000 // steps):
         driver.events.clear()
         driver.train(steps)
         *_, row = (one for one in driver.events if isinstance(one, MarkRow))

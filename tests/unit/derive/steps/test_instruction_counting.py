@@ -19,7 +19,6 @@ def counted(
     """A training of even steps that is looked at so often, and the share of its time in which it was counted."""
     counting, now, open_ns, since = Counting(), 0, 0, None
     begin, step, number = 0, 0.0, 0
-    ends: list[tuple[int, int, float]] = []  # begin, end, instructions before the begin
     while now < seconds * NS:
         now += int(look * NS * rng.uniform(0.95, 1.05))
         while begin <= now:
@@ -28,20 +27,19 @@ def counted(
                 break
             if counting.active:
                 counting.step(begin, begin + length, 0 if number in stalls else 1)
-            ends.append((begin, begin + length, step))
             begin, step, number = begin + length, step + A_STEP, number + 1
         if since is not None:
-            counting.add_sample(CountSample(7, 7, since[0], now, int(executed(ends, begin, step, now) - since[1])))
+            counting.add_sample(CountSample(7, 7, since[0], now, int(executed(begin, step, now) - since[1])))
         on = counting.wanted(now)
         if on and since is None:
-            since = (now, executed(ends, begin, step, now))
+            since = (now, executed(begin, step, now))
         elif not on and since is not None:
             open_ns += now - since[0]
             since = None
     return counting, open_ns / now
 
 
-def executed(ends: list[tuple[int, int, float]], begin: int, step: float, now: int) -> float:
+def executed(begin: int, step: float, now: int) -> float:
     """Until now; within a step as time goes by."""
     return step + A_STEP * min(1.0, (now - begin) / (0.02 * NS))
 
