@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +29,9 @@ def name_of(recording: Path) -> str:
     return recording.name.partition(".")[0]
 
 
-@lru_cache(maxsize=4)
+@cache
 def frames_of(recording: Path) -> list[Frame]:
-    """What was recorded. Kept for a few: those who change a recording's frames do so in several ways."""
+    """What was recorded. Kept, 2 MB of each: those who change a recording's frames do so in several ways."""
     with gzip.open(recording) as lines:
         read_header(lines)
         return list(read_frames(lines))
