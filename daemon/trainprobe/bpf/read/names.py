@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Container
 
 from trainprobe.model.text import LONGEST_PATH
 
 MAX_NAMES = 4096
 """Of the host. Beyond, the name that was given or found open longest ago goes, of the user who has most."""
+KEPT = 256
+"""So many of a user are kept though the process that wrote the file has ended: another one may rename it."""
 MOVES = 8
 """So often a folder is followed before another file is opened in it: who renames thousands to and fro pays for it."""
 
@@ -36,6 +39,7 @@ class Names:
     def __init__(self) -> None:
         self._places: dict[Key, tuple[_Folder, str, int]] = {}  # folder, name in it, user
         self._users: dict[int, OrderedDict[Key, None]] = {}  # the last one given or found open comes last
+        self._many: set[int] = set()  # users with more than ``KEPT``
         self._folders: dict[tuple[int, str], _Folder] = {}  # by space and path: those in which a name means a file
         self._order: list[tuple[int, str]] = []
 
@@ -64,7 +68,10 @@ class Names:
             self._order.insert(bisect_left(self._order, at), at)
         folder.files[name], folder.moves = key, 0
         self._places[key] = folder, name, user
-        self._users.setdefault(user, OrderedDict())[key] = None
+        keys = self._users.setdefault(user, OrderedDict())
+        keys[key] = None
+        if len(keys) > KEPT:
+            self._many.add(user)
         if len(self._places) > MAX_NAMES:
             most = max(self._users.values(), key=len)
             self._drop(next(iter(most)))
@@ -73,6 +80,15 @@ class Names:
         """The file was found open: of its user, the names of others go first."""
         if place := self._places.get(key):
             self._users[place[2]].move_to_end(key)
+
+    def forget_ended(self, lives: Container[int]) -> None:
+        """Let go of what ended processes named, the oldest first; ``lives``: those that have not ended."""
+        for user in tuple(self._many):
+            keys = self._users.get(user, ())
+            while len(keys) > KEPT and (oldest := next(iter(keys)))[0] not in lives:
+                self._drop(oldest)
+            if len(keys) <= KEPT:
+                self._many.discard(user)
 
     def forget(self, path: str, space: int = 0) -> None:
         """The name means no file any more."""

@@ -135,6 +135,8 @@ class Paths:
         _keep_latest(self._spaces, pid, self._space(parent))
 
     def forget(self, pid: int) -> None:
+        """It has ended. The totals of its files, which come now, need their names."""
+        self._names.forget_ended(self._spaces)
         self._directories.pop(pid, None)
         self._spaces.pop(pid, None)
 
