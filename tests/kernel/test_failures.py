@@ -78,6 +78,13 @@ def test_no_descriptor_is_left(probes: Probes, call: str) -> None:
     assert failed.path == ("/dev/null" if call == "openat" else ""), "also of what was to be read"
 
 
+def test_a_long_path_on_which_a_call_fails_is_told_whole(probes: Probes) -> None:
+    path = "/dev/" + "./" * 220 + "null"
+    told = observe(probes, OUT_OF_DESCRIPTORS.replace("MAKER", f"os.open({path!r}, os.O_RDONLY)"), "1")
+    (failed,) = failures(told)
+    assert failed.path == path
+
+
 def test_a_program_that_fails_in_a_loop_is_told_of_seldom(probes: Probes) -> None:
     times = random.randrange(5_000, 20_000)
     told = observe(probes, OUT_OF_DESCRIPTORS.replace("MAKER", MAKERS["fcntl"]), str(times))

@@ -347,6 +347,24 @@ def test_libaio(probes: Probes, tmp_path: Path) -> None:
     assert told.written(path) == 3 * MB
 
 
+def test_files_whose_names_differ_far_behind_are_told_apart(probes: Probes, tmp_path: Path) -> None:
+    """A sweep's folders are named after its settings; a checkpoint is written beside its name, then renamed."""
+    folder = tmp_path / ",".join(f"model.layer_{at}.p=0.{at}" for at in range(9)) / ("optimizer.lr=0.001," * 5)
+    folder.mkdir(parents=True)
+    model, optimizer = str(folder / "model.pth"), str(folder / "optimizer.pth")
+    assert 255 < len(str(folder)) < len(optimizer) + len(".tmp") < 512
+    body = (
+        "for name, size in ((file, 3 * MB), (other, 2 * MB)):\n    fd = os.open(name + '.tmp', new)\n"
+        "    os.write(fd, bytes(size))\n    os.close(fd)\n    os.rename(name + '.tmp', name)"
+    )
+    told = observe(probes, SETUP + body, model, optimizer)
+    assert told.status == 0
+    assert [e.path for e in told.files(OPENED)] == [f"{model}.tmp", f"{optimizer}.tmp"]
+    renamed = [(e.path, e.new_path, e.ino) for e in told.files(RENAMED)]
+    assert renamed == [(f"{name}.tmp", name, os.stat(name).st_ino) for name in (model, optimizer)]
+    assert [(e.ino, e.bytes) for e in told.files(CLOSED)] == [(renamed[0][2], 3 * MB), (renamed[1][2], 2 * MB)]
+
+
 def test_a_path_as_long_as_the_kernel_takes_it_is_counted_under_its_own_name(probes: Probes, tmp_path: Path) -> None:
     """With everything in it that a name may hold; what is left out of its middle is no other file's name."""
     part = 'e\n"}\\\x1b[2J' + "x" * 190

@@ -11,9 +11,10 @@ from enum import IntEnum
 from trainprobe.bpf.structures import *  # noqa: F403 - users name each as a member of this module
 
 NAME_SIZE = 64  # of a record_function mark
-PATH_SIZE = 256  # of a path as the process passed it
+PATH_SIZE = 512  # of a path as the process passed it: sweeps put their settings into folders' names
+START_PATH_SIZE = 256  # of one that a program opened before its first step
 PART_SIZE = 64  # of one component of a path that the kernel program walked itself
-PARTS = 2 * PATH_SIZE // PART_SIZE  # components that fit where a path and a new path have their places
+PARTS = PATH_SIZE // PART_SIZE  # components that fit where a path has its place
 QUIET = 0x80  # bit of a thread's level byte: no events, the process is not wanted yet
 POOLS = 4096
 LEDGERS_BY_ID = 2048  # places that the last bits of thread ids name, a power of two

@@ -170,7 +170,7 @@ class NamedFileMessage(Structure):
         ("directory", c_int32), ("new_directory", c_int32),
         ("walked", c_uint32),
         ("unused", c_uint32),
-        ("path", c_char * 256), ("new_path", c_char * 256),
+        ("path", c_char * 512), ("new_path", c_char * 512),
     ]
 
 
@@ -211,7 +211,7 @@ class FailureMessage(Structure):
         ("error", c_int32), ("fd", c_int32),
         ("count", c_uint64), ("ino", c_uint64), ("magic", c_uint64),
         ("dev", c_uint32), ("unused", c_uint32),
-        ("comm", c_char * 16), ("path", c_char * 256),
+        ("comm", c_char * 16), ("path", c_char * 512),
     ]
 
 

@@ -38,8 +38,7 @@ INLINE void fill_file(struct file_message *m, u32 message, u32 kind, u64 now, st
     else
         __builtin_memset(&m->use, 0, sizeof(m->use));
 }
-/* Opens, renames and unlinks are messages of 664 bytes: of one user so many in 0.1 s, or the ring would be full of
- * them. */
+/* Opens, renames and unlinks are messages of 1.2 kB: of one user so many in 0.1 s, or they would fill the ring. */
 #define NAMES_AT_ONCE 256
 #define NAMES_NS      100000000ull
 
@@ -127,7 +126,7 @@ INLINE void tell_found(u64 now, struct file_key *key, struct file_use *u, void *
     struct named_file_message *m = begin_named(FILE_OPENED, now, key, u);
     if (!m)
         return;
-    char *part = m->path; /* goes on into new_path */
+    char *part = m->path;
 #pragma nounroll
     for (int i = 0; i < PARTS; i++, part += PART_SIZE) {
         void *name = 0, *up = 0;

@@ -79,7 +79,7 @@ INLINE bool may_be_checkpoint(u64 last) {
 /* Where in the path that follows which comes after "site-packages/" or "dist-packages/"; 0: it has neither. */
 INLINE u32 below_packages(struct start *s) {
 #pragma nounroll
-    for (u32 i = 0; i < PATH_SIZE - 4; i++) {
+    for (u32 i = 0; i < START_PATH_SIZE - 4; i++) {
         u32 four = *(u32 *)(s->path + i);
         if (four == 0x6361702d)             /* "-pac" */
             return i + sizeof("-packages"); /* and the slash */
@@ -128,7 +128,7 @@ INLINE void note_file(struct start *s, struct target *t, s32 fd, u64 now) {
     f->ino = t->ino;
     f->dev = t->dev;
     f->fd = fd;
-    read_kernel(f->path, PATH_SIZE, s->path);
+    read_kernel(f->path, START_PATH_SIZE, s->path);
     s->files_used++;
 }
 int on_start_open(struct call_end *e) {
@@ -136,7 +136,7 @@ int on_start_open(struct call_end *e) {
     if (!s)
         return 0;
     u64 path = argument_of(CALL_ARGUMENT_2_OFFSET), tail[2] = {};
-    long length = read_user_string(s->path, PATH_SIZE, (void *)path);
+    long length = read_user_string(s->path, START_PATH_SIZE, (void *)path);
     if (length <= 1 || read_user(tail, sizeof(tail), (void *)(path + length - 1 - sizeof(tail))))
         return 0;
     u64 last = tail[1], now = bpf_ktime_get_ns();

@@ -85,7 +85,17 @@ def test_paths_are_bytes_to_the_first_nul() -> None:
     assert told.event.kind is FileEventKind.RENAMED
 
 
-def test_walked_names_run_on_into_the_second_path() -> None:
+def test_a_path_into_folders_that_are_named_after_settings_keeps_its_suffix() -> None:
+    """What a sweep of Hydra's makes of its overrides."""
+    folder = b"/data/multirun/" + b",".join(b"model.layer_%d.dropout=0.%d" % (at, at) for at in range(12))
+    tmp, path = folder + b"/checkpoints/.last.pth.tmp", folder + b"/checkpoints/last.pth"
+    assert 255 < len(path) < len(tmp) < abi.PATH_SIZE
+    told = decode.message(bytes(named(abi.KernelFileKind.RENAMED, path=tmp, new_path=path)))
+    assert isinstance(told, NamedFile)
+    assert (told.path, told.new_path) == (tmp, path)
+
+
+def test_walked_names_lie_in_the_place_of_the_path() -> None:
     message = named(abi.KernelFileKind.OPENED, walked=2)
     names = [b"file", b"b", b"a", b"four", b"five"]
     raw = bytearray(message)

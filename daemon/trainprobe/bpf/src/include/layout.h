@@ -161,7 +161,7 @@ struct file_message {
 struct named_file_message {
     struct file_message file;
     s32 directory, new_directory; /* what a relative path starts from: a descriptor or AT_FDCWD */
-    u32 walked; /* 1: path and new_path hold PARTS components, innermost first, up to the root; 2: there are more */
+    u32 walked; /* 1: path holds PARTS components, innermost first, up to the root; 2: there are more */
     u32 unused;
     char path[PATH_SIZE], new_path[PATH_SIZE];
 };
@@ -265,7 +265,7 @@ struct start_file {
     u64 opened, last, bytes, ino;
     u32 dev;
     s32 fd;
-    char path[PATH_SIZE];
+    char path[START_PATH_SIZE];
 };
 struct start {
     u64 began; /* the program */
@@ -274,7 +274,7 @@ struct start {
     u32 loops; /* frameworks whose training loop it opened, bits by their places in LOOPS */
     struct start_span spans[START_SPANS];
     struct start_file files[START_FILES];
-    char path[PATH_SIZE]; /* opened last */
+    char path[START_PATH_SIZE]; /* opened last */
 };
 
 struct request_key {
