@@ -38,6 +38,10 @@ WRITERS = {
         "os.write(d, bytes(2 * MB))\nos.close(d)"
     ),
     "dup2": "fd = os.open(file, new)\nos.dup2(fd, 77)\nos.close(fd)\nos.write(77, bytes(3 * MB))\nos.close(77)",
+    "read meanwhile": (
+        "fd = os.open(file, new)\nos.write(fd, bytes(MB))\nr = os.open(file, os.O_RDONLY)\n"
+        "os.dup2(os.open(other, new), os.dup(r))\nos.close(r)\nos.write(fd, bytes(2 * MB))\nos.close(fd)"
+    ),
     "never closed": "fd = os.open(file, new)\nos.write(fd, bytes(3 * MB))",
     "truncate first": (
         "fd = os.open(file, os.O_RDWR | os.O_CREAT)\nos.truncate(fd, MB)\nos.write(fd, bytes(3 * MB))\nos.close(fd)"
@@ -58,6 +62,26 @@ def test_bytes_are_exact_and_told_once(probes: Probes, tmp_path: Path, name: str
     assert closed.ino == os.stat(path).st_ino
     assert opened.at_ns <= closed.at_ns
     assert closed.write_ns > 0
+
+
+def test_a_file_that_a_reader_synced_is_closed_with_it(probes: Probes, tmp_path: Path) -> None:
+    """As whoever makes sure of a checkpoint does behind its close."""
+    path = str(tmp_path / "model.pt")
+    body = (
+        "fd = os.open(file, new)\nos.write(fd, bytes(3 * MB))\nos.close(fd)\n"
+        "r = os.open(file, os.O_RDONLY)\nos.fsync(r)\nos.close(r)\nprint('there', flush=True)\nsys.stdin.readline()"
+    )
+    program = Observed.python(probes, SETUP + body, path, "").go()
+    going, told = program.process.stdin, program.process.stdout
+    assert going
+    assert told
+    assert told.readline() == "there\n"
+    program.collect()
+    assert [event for event in probes.open_files() if event.path == path] == []
+    assert program.told.written(path) == 3 * MB
+    going.write("\n")
+    going.flush()
+    assert program.finish().written(path) == 3 * MB
 
 
 def test_rename_while_open_and_after_closing(probes: Probes, tmp_path: Path) -> None:

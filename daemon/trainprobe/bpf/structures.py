@@ -149,7 +149,7 @@ class FileUse(Structure):
         ("descriptors", c_int16),
         ("created", c_uint8), ("append", c_uint8), ("small", c_uint8),
         ("shared", c_uint8),
-        ("unused", c_uint16),
+        ("reader", c_uint16),
     ]
 
 

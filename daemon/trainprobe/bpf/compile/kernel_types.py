@@ -38,6 +38,7 @@ MEMBERS = {
     "TABLE_MAX": ("fdtable.max_fds",),
     "TABLE_FD": ("fdtable.fd",),
     "FILE_INODE": ("file.f_inode",),
+    "FILE_MODE": ("file.f_mode",),
     "FILE_DENTRY": ("file.f_path.dentry",),
     "FILE_DATA": ("file.private_data",),
     "INODE_MODE": ("inode.i_mode",),

@@ -371,8 +371,9 @@ int on_name_begin(struct call_entry *e) {
                 return 0; /* seen when it blocks: sockets, of which a loader closes some for each batch */
             key.dev = t.dev;
             key.ino = t.ino;
-            changes = files.lookup(&key);
-        } else if (kind == CALL_DUP && form && resolve_regular(fd, &t)) {
+            struct file_use *u = files.lookup(&key);
+            changes = u && (is_writable(&t) || is_reader(u, fd)); /* other readers end nothing */
+        } else if (kind == CALL_DUP && form && resolve_regular(fd, &t) && is_writable(&t)) {
             key.dev = t.dev;
             key.ino = t.ino;
         }
@@ -473,7 +474,7 @@ int on_name_end(struct call_end *e) {
     s32 told = -1;
     u8 kind = c->kind;
     if (kind == CALL_OPEN) {
-        if (e->result >= 0 && resolve_regular(e->result, &t) && is_told(&t, false)) {
+        if (e->result >= 0 && resolve_regular(e->result, &t) && is_writable(&t) && is_told(&t, false)) {
             c->key.dev = t.dev;
             c->key.ino = t.ino;
             u = open_use(c, &t, now, e->result);
@@ -491,6 +492,8 @@ int on_name_end(struct call_end *e) {
         u = c->key.ino ? files.lookup(&c->key) : 0;
         if (u && u->descriptors > 0) {
             if (kind == CALL_CLOSE) {
+                if (is_reader(u, c->fd))
+                    u->reader = 0;
                 u->meta_ns += now - c->at;
                 u->gap_ns += c->gap_ns;
                 u->tid = tid;
@@ -501,7 +504,7 @@ int on_name_end(struct call_end *e) {
             close_use(&c->key, u, now);
         }
         if (kind != CALL_CLOSE) {
-            if (resolve_regular(e->result, &t))
+            if (resolve_regular(e->result, &t) && is_writable(&t))
                 count_descriptor(tgid, &t);
             return 0;
         }

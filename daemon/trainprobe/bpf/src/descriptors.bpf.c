@@ -4,6 +4,7 @@ struct target {
     u64 ino, magic, inode, sb;
     u32 dev, generation, links, rdev;
     void *dentry;
+    u32 opened; /* for what: FMODE_* */
     u16 mode;
 };
 /* 1: /dev/shm of host and containers, where opening a file is not told; 2: memfd, whose files go nowhere. */
@@ -35,6 +36,7 @@ INLINE bool describe(void *file, void *inode, struct target *t) {
     PICK(sb, inode, OFFSET_INODE_SB);
     PICK(t->dev, sb, OFFSET_SB_DEV);
     PICK(t->dentry, file, OFFSET_FILE_DENTRY);
+    PICK(t->opened, file, OFFSET_FILE_MODE);
     t->sb = (u64)sb;
     t->inode = (u64)inode;
     return true;
@@ -61,6 +63,9 @@ INLINE bool resolve_regular(s32 fd, struct target *t) { /* false: it is none, of
     void *file = file_behind(fd), *inode = inode_of(file);
     t->mode = 0;
     return inode && !PICK(t->mode, inode, OFFSET_INODE_MODE) && is_regular(t) && describe(file, inode, t);
+}
+INLINE bool is_writable(struct target *t) {
+    return t->opened & 2; /* FMODE_WRITE */
 }
 /* torch_PID_…, of which a loader makes hundreds a second, and semaphores: allocated, a few bytes written, mapped. */
 INLINE bool is_mapped_only(struct target *t) {

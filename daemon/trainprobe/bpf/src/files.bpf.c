@@ -139,23 +139,30 @@ INLINE void tell_found(u64 now, struct file_key *key, struct file_use *u, void *
     m->walked = dentry ? 2 : 1;
     ring.ringbuf_submit(m, quietly(sizeof(*m)));
 }
+INLINE bool is_reader(struct file_use *u, s32 fd) {
+    return u->reader && u->reader == (u16)(fd + 1);
+}
 /* The totals of the file behind a descriptor that is being written; begins them where they are missing. */
 INLINE struct file_use *use_of(struct file_key *key, struct target *t, u64 now, s32 fd) {
     struct file_use *u = files.lookup(key);
+    u16 reader = is_writable(t) ? 0 : fd + 1;
     if (u && u->generation == t->generation && u->descriptors > 0)
         return u;
     if (u && u->generation == t->generation) { /* closed, and yet written: through a descriptor that we did not count */
         u->descriptors = 1;
         u->closed = 0;
         u->opened = u->calls ? u->opened : now;
+        u->reader = reader;
         count_writing(key->tgid, 1);
         return u;
     }
     if (u && u->calls)
         tell_closed(now, key, u);
     u = new_use(key, t, now, fd);
-    if (u)
-        tell_found(now, key, u, t->dentry);
+    if (!u)
+        return 0;
+    u->reader = reader;
+    tell_found(now, key, u, t->dentry);
     return u;
 }
 /* open(2) for writing returned. */

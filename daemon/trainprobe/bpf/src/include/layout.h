@@ -143,10 +143,10 @@ struct file_use {
     u32 error;
     u32 tid; /* of the last call */
     s32 fd;
-    s16 descriptors; /* open ones, as far as seen */
+    s16 descriptors; /* open ones for writing, as far as seen, and a reader */
     u8 created, append, small;
-    u8 shared; /* more than one thread of the process wrote it: totals are then added up atomically */
-    u16 unused;
+    u8 shared;  /* more than one thread of the process wrote it: totals are then added up atomically */
+    u16 reader; /* the descriptor, and one more, that synced it though it is not open for writing; 0: none */
 };
 
 struct file_message {
