@@ -192,6 +192,21 @@ def test_an_open_wait_is_seen_while_it_lasts(probes: Probes) -> None:
         program.finish()
 
 
+@pytest.mark.parametrize(
+    ("call", "wait"),
+    [("splice", "os.splice(r, os.pipe()[1], 1)"), ("rt_sigtimedwait", "signal.sigwait({signal.SIGUSR1})")],
+)
+def test_a_wait_in_a_call_of_no_kind_has_the_calls_name(probes: Probes, call: str, wait: str) -> None:
+    program = Observed.python(probes, f"import os, signal\nr, w = os.pipe()\n{wait}").go()
+    try:
+        await_true(lambda: [t for t in probes.threads({program.pid}) if t.call == call], "the wait")
+        (thread,) = probes.threads({program.pid})
+        assert (thread.run, thread.leaf) == (ThreadState.BLOCKED, Leaf.OTHER)
+    finally:
+        program.process.kill()
+        program.finish()
+
+
 def test_attached_in_the_middle_of_a_wait_it_is_seeded_from_proc(probes: Probes) -> None:
     body = (
         "import os, time\nr, w = os.pipe()\n"

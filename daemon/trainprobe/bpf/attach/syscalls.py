@@ -103,6 +103,41 @@ FAILING: dict[str, tuple[Syscall, ...]] = {
     )
 }  # fmt: skip
 
+# What else a thread may block in: of these the name alone is known.
+_NAMED = tuple(
+    Syscall(name, x86_64, aarch64, Call.NONE)
+    for name, x86_64, aarch64 in (
+        ("mmap", 9, 222), ("munmap", 11, 215), ("mremap", 25, 216), ("mprotect", 10, 226), ("pkey_mprotect", 329, 288),
+        ("madvise", 28, 233), ("process_madvise", 440, 440), ("brk", 12, 214), ("mlock", 149, 228),
+        ("mlock2", 325, 284), ("mlockall", 151, 230), ("munlock", 150, 229), ("munlockall", 152, 231),
+        ("mincore", 27, 232), ("mseal", 462, 462), ("remap_file_pages", 216, 234), ("mbind", 237, 235),
+        ("set_mempolicy", 238, 237), ("migrate_pages", 256, 238), ("move_pages", 279, 239), ("membarrier", 324, 283),
+        ("userfaultfd", 323, 282), ("process_vm_readv", 310, 270), ("process_vm_writev", 311, 271),
+        ("process_mrelease", 448, 448), ("io_uring_enter", 426, 426), ("io_uring_register", 427, 427),
+        ("io_setup", 206, 0), ("io_destroy", 207, 1), ("io_cancel", 210, 3), ("splice", 275, 76), ("tee", 276, 77),
+        ("vmsplice", 278, 75), ("readahead", 187, 213), ("fadvise64", 221, 223), ("cachestat", 451, 451),
+        ("close_range", 436, 436), ("execveat", 322, 281), ("exit", 60, 93), ("exit_group", 231, 94),
+        ("pause", 34, None), ("rt_sigsuspend", 130, 133), ("rt_sigtimedwait", 128, 137), ("kill", 62, 129),
+        ("tkill", 200, 130), ("tgkill", 234, 131), ("ptrace", 101, 117), ("getrandom", 318, 278),
+        ("sched_yield", 24, 124), ("sched_setaffinity", 203, 122), ("setns", 308, 268), ("unshare", 272, 97),
+        ("seccomp", 317, 277), ("semop", 65, 193), ("semtimedop", 220, 192), ("semctl", 66, 191), ("msgsnd", 69, 189),
+        ("msgrcv", 70, 188), ("shmget", 29, 194), ("shmat", 30, 196), ("shmdt", 67, 197), ("shmctl", 31, 195),
+        ("mq_open", 240, 180), ("mq_timedsend", 242, 182), ("mq_timedreceive", 243, 183), ("futex_wait", 455, 455),
+        ("futex_wake", 454, 454), ("futex_requeue", 456, 456), ("chdir", 80, 49), ("fchdir", 81, 50),
+        ("chroot", 161, 51), ("mount", 165, 40), ("umount2", 166, 39), ("chown", 92, None), ("fchown", 93, 55),
+        ("lchown", 94, None), ("fchownat", 260, 54), ("fchmodat", 268, 53), ("fchmodat2", 452, 452),
+        ("utime", 132, None), ("utimes", 235, None), ("utimensat", 280, 88), ("futimesat", 261, None),
+        ("setxattr", 188, 5), ("lsetxattr", 189, 6), ("fsetxattr", 190, 7), ("lgetxattr", 192, 9),
+        ("fgetxattr", 193, 10), ("listxattr", 194, 11), ("llistxattr", 195, 12), ("flistxattr", 196, 13),
+        ("removexattr", 197, 14), ("lremovexattr", 198, 15), ("fremovexattr", 199, 16), ("mknod", 133, None),
+        ("mknodat", 259, 33), ("name_to_handle_at", 303, 264), ("open_by_handle_at", 304, 265), ("quotactl", 179, 60),
+        ("getcwd", 79, 17), ("shutdown", 48, 210), ("bind", 49, 200), ("listen", 50, 201), ("getsockopt", 55, 209),
+        ("setsockopt", 54, 208), ("epoll_ctl", 233, 21), ("inotify_add_watch", 254, 27), ("inotify_rm_watch", 255, 28),
+        ("fanotify_mark", 301, 263), ("timerfd_settime", 286, 86), ("perf_event_open", 298, 241), ("bpf", 321, 280),
+        ("init_module", 175, 105), ("finit_module", 313, 273),
+    )
+)  # fmt: skip
+
 
 BLOCKED_IN: dict[Call, Leaf] = {
     Call.DUP: Leaf.OTHER,
@@ -166,7 +201,7 @@ def leaf_of(kind: Call, argument: int, link: str) -> Leaf:
 
 def names(machine: str) -> dict[int, str]:
     """Name by number, of every call in these tables."""
-    every = (*TABLE, *(call for calls in FAILING.values() for call in calls))
+    every = (*TABLE, *_NAMED, *(call for calls in FAILING.values() for call in calls))
     return {number: call.name for call in every if (number := call.number(machine)) is not None}
 
 
