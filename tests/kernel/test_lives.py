@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import time
+from ctypes import c_uint32
 from pathlib import Path
 
 from benchmarks import pace
@@ -167,6 +168,25 @@ def test_exec_by_another_thread_keeps_one_ledger(probes: Probes) -> None:
     assert within(last.cells[Leaf.SLEEP] / 1e9, 0.3)
     assert sum(last.cells) == last.at_ns - last.opened_ns
     assert len(told.processes(EXIT)) == 1
+
+
+def test_a_program_that_runs_another_one_leaves_it_its_places_of_cuda(probes: Probes) -> None:
+    """As many as one program may have, which were told of the old one."""
+    program = Observed.python(probes, "import os\nsys.stdin.readline()\nos.execv('/bin/cat', ['cat'])").go()
+    processes, key, stdin = probes._watching.processes, c_uint32(program.pid), program.process.stdin
+    process = processes.get(key)
+    assert process
+    assert stdin
+    process.gpu_sites = 160
+    assert processes.replace(key, process)
+    stdin.write("\n")
+    stdin.flush()
+    await_true(lambda: program.collect() and program.told.processes(EXEC), "the other program")
+    process = processes.get(key)
+    assert process
+    assert process.gpu_sites == 0
+    stdin.close()
+    assert program.finish().status == 0
 
 
 def test_an_id_that_comes_back_brings_nothing_along(probes: Probes) -> None:

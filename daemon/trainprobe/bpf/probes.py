@@ -190,6 +190,8 @@ class Probes:
     def _lived(self, event: ProcessEvent) -> list[Event | Candidate]:
         if event.kind is ProcessEventKind.EXEC:
             self._paths.note_space(event.pid)
+            self._starts.forget(event.pid)
+            self._cuda.forget(event.pid)
             command = self._watching.proc.command(event.pid) or ()
             self._watching.executed(event.pid, event.comm, command)
             return [replace(event, command=command)]

@@ -137,6 +137,7 @@ class Cuda:
             self._sites.delete(_key(pid, address))  # the next call from there tells it again
 
     def forget(self, pid: int) -> None:
+        """The process has ended, or runs another program."""
         self.take_clock(pid)
         with self._lock:
             armed = self._armed.pop(pid, {})

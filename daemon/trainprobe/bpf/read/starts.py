@@ -45,6 +45,7 @@ class Starts:
         return StartSeen(at_ns, pid, record.began, spans, files, loops)
 
     def forget(self, pid: int) -> None:
+        """The process has ended, or runs another program: its record comes next."""
         self._taken.discard(pid)
 
 

@@ -72,7 +72,8 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) { /* task, old pid, binary */
             tell_held(its);
         forget_thread(old);
     }
-    p->drivers = 0;
+    p->drivers = p->gpu_sites = 0;
+    gpu_calls.delete(&tid);
     begin_start(tgid, bpf_ktime_get_ns());
     struct ledger *l = ledger_of(tid, LEVEL_COARSE);
     if (!l) { /* the first thread is dead, and with it its ledger; its id goes on */
