@@ -10,6 +10,8 @@ import time
 from ctypes import c_uint32
 from pathlib import Path
 
+import pytest
+
 from benchmarks import pace
 from tests.kernel.observing import Observed, await_true, observe, within
 from trainprobe.bpf import abi
@@ -187,6 +189,22 @@ def test_a_program_that_runs_another_one_leaves_it_its_places_of_cuda(probes: Pr
     assert process.gpu_sites == 0
     stdin.close()
     assert program.finish().status == 0
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_the_record_of_a_start_goes_with_its_process(probes: Probes, watched: bool) -> None:
+    """Also of one that is watched no longer: there is room for so many."""
+    records = probes._starts._records
+    program = Observed.python(probes, "import os\nos.execv('/bin/cat', ['cat'])").go()
+    key, stdin = c_uint32(program.pid), program.process.stdin
+    await_true(lambda: program.collect() and program.told.processes(EXEC), "the other program")
+    assert records.get(key)
+    if not watched:
+        probes.unwatch(program.pid)
+    assert stdin
+    stdin.close()
+    assert program.finish().status == 0
+    assert records.get(key) is None
 
 
 def test_an_id_that_comes_back_brings_nothing_along(probes: Probes) -> None:

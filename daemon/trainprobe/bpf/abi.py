@@ -26,6 +26,7 @@ ALARMS = 64  # drivers whose steps the kernel itself holds against their limits
 HELD_STEPS = 32  # of one row, at most; a power of two
 UNTOLD = (1 << 32) - 1  # in place of a count that this kernel does not tell
 HELD_NS = 1_000_000_000  # and they take no longer
+STARTS = 512  # programs whose first step has not come
 START_SPANS, START_FILES = 128, 8  # kept of a program's start; powers of two
 BEAT_INTERVALS = 48  # half octaves: up to 17 s
 CALL_GPU_ALLOCATE = 0x10000  # stands for a system call's number where an allocation of CUDA fails

@@ -250,6 +250,7 @@ class Probes:
         self._loaded.look_after()
         self._marks.look_after()
         self._cuda.look_after(time.monotonic_ns())
+        self._starts.make_room(time.monotonic_ns())
         return self._files.read(time.monotonic_ns())
 
     def block_io(self) -> tuple[BlockIoSample, ...]:

@@ -46,6 +46,7 @@ class Attachments:
         """``helpers``: processes of ours, which are Pythons too; on an idle host each search starts one."""
         self._helpers = helpers
         self._loaded, self._processes, self._ledgers, self._levels = loaded, processes, ledgers, levels
+        self._starts = loaded.map("starts", c_uint32, abi.Start)
         self._clock = clock
         self._busy_at = self._looked_at = clock()
         self._detached: list[str] = []
@@ -165,6 +166,8 @@ class Attachments:
             return -1
 
     def _forget(self, pid: int) -> None:
+        """All of it: while they are detached, nobody sees it end."""
+        self._starts.delete(c_uint32(pid))
         self._levels[pid] = 0
         self._ledgers.delete(pid)
         self._processes.delete(c_uint32(pid))

@@ -11,6 +11,9 @@ from trainprobe.bpf.read.paths import ProcessFiles
 from trainprobe.derive.python.frameworks import LOOPS
 from trainprobe.model.event import OpenedFile, OpenedKind, OpenedSpan, StartSeen
 
+ROOM_NS = 60_000_000_000
+"""There is room again after so long at most."""
+_NOBODY = c_uint32(0)
 _KINDS = {kind.value: OpenedKind[kind.name] for kind in abi.StartKind}
 
 
@@ -21,6 +24,7 @@ class Starts:
         self._records = loaded.map("starts", c_uint32, abi.Start)
         self._proc = proc
         self._taken: set[int] = set()
+        self._looked_ns = 0
 
     def take_record(self, pid: int, at_ns: int) -> StartSeen | None:
         """The record of a process, once; from then on the kernel looks at nothing more."""
@@ -43,6 +47,18 @@ class Starts:
         )
         loops = tuple(name for place, name in enumerate(LOOPS) if record.loops >> place & 1)
         return StartSeen(at_ns, pid, record.began, spans, files, loops)
+
+    def make_room(self, now_ns: int) -> None:
+        """Where the table is full, leave a quarter to programs that start. Of those that never step the oldest go."""
+        if now_ns - self._looked_ns < ROOM_NS:
+            return
+        self._looked_ns = now_ns
+        if self._records.insert(_NOBODY, abi.Start()):
+            self._records.delete(_NOBODY)
+            return
+        records = sorted((record.began, key.value) for key, record in self._records.entries())
+        for _, pid in records[: abi.STARTS // 4]:
+            self._records.delete(c_uint32(pid))
 
     def forget(self, pid: int) -> None:
         """The process has ended, or runs another program: its record comes next."""

@@ -111,7 +111,6 @@ INLINE void end_process(void *task, void *signal, u32 tgid, struct process *p) {
         pool_owner.delete(&slot);
     if (writing > 0)
         __sync_fetch_and_add(writers_like(tgid), -writing);
-    starts.delete(&tgid);
     struct process_message *m = told ? begin_process(PROCESS_EXIT, tgid) : 0;
     if (!m)
         return;
@@ -146,6 +145,7 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) { /* task; once for each thread
 #ifdef AUTO
     told_marks.delete(&tgid);
 #endif
+    starts.delete(&tgid); /* also of one that is watched no longer */
     struct process *p = processes.lookup(&tgid);
     if (p)
         end_process(task, signal, tgid, p);

@@ -34,8 +34,10 @@ class Host:
         monkeypatch.setattr("os.path.exists", lambda path: True)
         self.now, self.processes, self.opened = 0, Processes(), dict[int, Any]()
         calls = SimpleNamespace(attach_raw_tracepoint=lambda program, event: 9)
+        self.starts = Processes()
         self.loaded = SimpleNamespace(
-            attached={MINE: 3, KEPT: 4}, missing=[], programs={"on_switch": 5}, calls=calls
+            attached={MINE: 3, KEPT: 4}, missing=[], programs={"on_switch": 5}, calls=calls,
+            map=lambda *_: self.starts,
         )  # fmt: skip
         ledgers = SimpleNamespace(get=self.opened.get, delete=lambda tid: None)
         self.helpers: set[int] = set()
@@ -58,6 +60,7 @@ class Host:
     def start(self, pid: int, *, tentative: bool) -> None:
         self.processes[pid] = SimpleNamespace(tentative=tentative)
         self.opened[pid] = SimpleNamespace(opened=self.now)
+        self.starts[pid] = SimpleNamespace()
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_a_python_counts_for_its_first_minute(host: Host) -> None:
     host.start(7, tentative=True)
     assert host.later(100)
     assert not host.later(30)
-    assert host.processes == {}, "it is looked for no longer"
+    assert host.processes == host.starts == {}, "it is looked for no longer, and nobody would see its end"
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -10,7 +10,7 @@ from typing import Any, cast
 from trainprobe.bpf import abi
 from trainprobe.bpf.probes import Probes
 from trainprobe.bpf.read import decode
-from trainprobe.bpf.read.starts import Starts
+from trainprobe.bpf.read.starts import ROOM_NS, Starts
 from trainprobe.model.event import StartSeen
 
 
@@ -22,6 +22,12 @@ class Records:
 
     def get(self, key: c_uint32) -> abi.Start | None:
         return self.kept.get(key.value)
+
+    def insert(self, key: c_uint32, record: abi.Start) -> bool:
+        return len(self.kept) < abi.STARTS and self.kept.setdefault(key.value, record) is record
+
+    def entries(self) -> list[tuple[c_uint32, abi.Start]]:
+        return [(c_uint32(pid), record) for pid, record in self.kept.items()]
 
     def delete(self, key: c_uint32) -> bool:
         return self.kept.pop(key.value, None) is not None
@@ -47,6 +53,19 @@ def test_a_record_is_taken_once() -> None:
     for began_ns in (1, 2):
         records.kept[7] = abi.Start(began=began_ns)
         assert began(starts.take_record(7, 5)) == (1 if began_ns == 1 else None)
+
+
+def test_a_full_table_has_room_again_for_programs_that_start() -> None:
+    records = Records()
+    starts = made(records)
+    records.kept = {pid: abi.Start(began=10**6 - pid) for pid in range(1, abi.STARTS)}
+    starts.make_room(ROOM_NS)
+    assert len(records.kept) == abi.STARTS - 1, "there was room"
+    records.kept[abi.STARTS] = abi.Start(began=10**6 - abi.STARTS)
+    starts.make_room(2 * ROOM_NS - 1)
+    assert len(records.kept) == abi.STARTS, "it is soon enough in a minute"
+    starts.make_room(2 * ROOM_NS)
+    assert list(records.kept) == list(range(1, abi.STARTS * 3 // 4 + 1)), "the oldest are gone"
 
 
 def test_a_program_that_runs_another_one_leaves_neither_its_start_nor_its_places_of_cuda() -> None:
