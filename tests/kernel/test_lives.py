@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 from ctypes import c_uint32
 from pathlib import Path
@@ -205,6 +206,42 @@ def test_the_record_of_a_start_goes_with_its_process(probes: Probes, watched: bo
     stdin.close()
     assert program.finish().status == 0
     assert records.get(key) is None
+
+
+DEEP = """
+import sys
+for path in sys.argv[1:]:
+    with open(path, "rb") as file:
+        file.read()
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_checkpoint_that_a_program_begins_with_is_known_however_deep_it_lies(
+    probes: Probes, tmp_path: Path, depth: int
+) -> None:
+    folder = tmp_path.joinpath(*["model.dropout=0.1," * 7] * depth)
+    folder.mkdir(parents=True)
+    paths = [folder / "last.ckpt", folder / ("x" * 150 + ".ckpt")]
+    for path in paths:
+        path.write_bytes(bytes(100_000))
+    again = [sys.executable, "-S", "-c", DEEP, *map(str, paths)]
+    program = Observed.python(probes, f"import os\nos.execv(sys.executable, {again})").go()
+    stdin = program.process.stdin
+    assert stdin
+    records, key = probes._starts._records, c_uint32(program.pid)
+    await_true(lambda: (record := records.get(key)) and record.files[1].bytes == 100_000, "the reads")
+    start = probes._starts.take_record(program.pid, 0)
+    assert start
+    for file, path in zip(start.files, paths):
+        if len(str(path)) < abi.START_PATH_SIZE:
+            assert file.path == str(path)
+        assert str(path).endswith(file.path.removeprefix("…"))
+        assert file.path.endswith(f"/{path.name}")
+        assert file.bytes == 100_000
+    stdin.close()
+    assert program.finish().status == 0
 
 
 def test_an_id_that_comes_back_brings_nothing_along(probes: Probes) -> None:

@@ -66,5 +66,8 @@ class Starts:
 
 
 def _absolute(path: bytes, folder: str) -> str:
+    """As ``end_of`` makes it, where there is the end alone."""
     text = path.decode(errors="surrogateescape")
+    if len(path) == abi.START_PATH_SIZE - 1:
+        return f"…/{text.partition('/')[2] or text}"
     return text if text.startswith("/") or not folder else f"{folder}/{text}"

@@ -133,12 +133,25 @@ INLINE void note_file(struct start *s, struct target *t, s32 fd, u64 now) {
     read_kernel(f->path, START_PATH_SIZE, s->path);
     s->files_used++;
 }
+/* Of one that is longer than its place the end, which has the file's name. Returns the length of the whole, with the
+ * zero behind it. */
+INLINE long read_path(struct start *s, u64 path) {
+    long length = read_user_string(s->path, START_PATH_SIZE, (void *)path);
+    if (length < START_PATH_SIZE)
+        return length;
+    long more = read_user_string(s->path, START_PATH_SIZE, (void *)(path + START_PATH_SIZE - 1));
+    if (more < 1)
+        return more;
+    length = START_PATH_SIZE - 1 + more;
+    read_user_string(s->path, START_PATH_SIZE, (void *)(path + length - START_PATH_SIZE));
+    return length;
+}
 int on_start_open(struct call_end *e) {
     struct start *s = e->result >= 0 ? start_of_caller() : 0;
     if (!s)
         return 0;
     u64 path = argument_of(CALL_ARGUMENT_2_OFFSET), tail[2] = {};
-    long length = read_user_string(s->path, START_PATH_SIZE, (void *)path);
+    long length = read_path(s, path);
     if (length <= 1 || read_user(tail, sizeof(tail), (void *)(path + length - 1 - sizeof(tail))))
         return 0;
     u64 last = tail[1], now = bpf_ktime_get_ns();

@@ -55,6 +55,26 @@ def test_a_record_is_taken_once() -> None:
         assert began(starts.take_record(7, 5)) == (1 if began_ns == 1 else None)
 
 
+def test_of_a_checkpoint_deep_in_a_sweeps_folders_the_end_of_its_path_is_known() -> None:
+    records, room = Records(), abi.START_PATH_SIZE - 1
+    deep = b"/data/multirun/" + b"model.dropout=0.1," * 30 + b"/checkpoints/last.ckpt"
+    cut = b"/" + b"r" * (room - 11) + b"/last.ckpt"
+    named = {
+        deep[-room:]: "…/checkpoints/last.ckpt",
+        cut: "…" + cut.decode(),
+        b"n" * room: "…/" + "n" * room,
+        b"x/last.ckpt": "/home/x/last.ckpt",
+        b"/x/last.ckpt": "/x/last.ckpt",
+    }
+    record = abi.Start(began=1, files_used=len(named))
+    for file, path in zip(record.files, named):
+        file.path = path
+    records.kept[7] = record
+    start = made(records).take_record(7, 5)
+    assert start
+    assert [file.path for file in start.files] == list(named.values())
+
+
 def test_a_full_table_has_room_again_for_programs_that_start() -> None:
     records = Records()
     starts = made(records)
