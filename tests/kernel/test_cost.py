@@ -24,12 +24,12 @@ from trainprobe.model.cells import RowKind
 
 INSTRUCTIONS = {
     "on_switch": 1470, "on_clock": 165, "on_timer": 110,
-    "on_read_begin": 275, "on_read_end": 385, "on_write_begin": 1290, "on_write_end": 770,
+    "on_read_begin": 275, "on_read_end": 385, "on_write_begin": 1310, "on_write_end": 770,
     "on_name_begin": 800, "on_name_end": 1690,
     "on_record": 1880, "on_record_end": 855, "on_backward": 1930, "on_graph_task": 150, "on_backward_end": 435,
     "on_set_grad": 355, "on_maker_end": 180, "on_receive_end": 200, "on_clone_end": 180, "on_file_fault": 110,
     "on_gpu_wait": 730, "on_gpu_copy": 240, "on_gpu_allocate": 510, "on_gpu_free": 510, "on_gpu_return": 430,
-    "on_start_open": 1090, "on_start_look": 75,
+    "on_start_open": 1110, "on_start_look": 75,
     "on_gpu_kernel": 220, "on_gpu_graph": 220, "on_gpu_upload": 230, "on_release": 230, "on_gpu_step": 1410,
 }  # fmt: skip
 """As the kernel holds each program of the hot paths, with 15 % of room for other compilers and kernels.
@@ -39,6 +39,7 @@ Some twenty for each time that a ledger is found: more instructions than a helpe
 A hundred of on_read_end note what a program reads before its first step; but for one byte they do not run afterwards.
 Five hundred of on_start_open find the loops of frameworks among the files of code, until a program's first step.
 Seven, in each of the two places that fill a row, are for what the scheduler ran of its thread.
+Twenty of each are for descriptors that do not write, and for the ends of paths of up to 511 bytes.
 Thirty of on_record bound the drivers of a process; only a thread that has no ledger yet runs them.
 """
 
