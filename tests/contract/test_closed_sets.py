@@ -12,7 +12,7 @@ STATES = (
 )
 PHASES = "startup compile evaluation idle attaching shutdown train"
 PINNED = (Path(__file__).parent / "causes.txt").read_text()
-"""``make generated`` adds what is new; no line of it is ever changed or removed."""
+"""``make generated`` adds what is new; no line is ever removed, and none loses a kind."""
 EXPECTED = {key: set(kinds.split()) for key, _, kinds in (line.partition(": ") for line in PINNED.splitlines())}
 
 

@@ -107,7 +107,7 @@ KINDS: dict[Cause, frozenset[Kind]] = {
     Cause.CPU_BOUND: frozenset({_S, _B}),
     Cause.GC_PAUSE: frozenset({_S}),
     Cause.FAKE_BATCHING: frozenset({_B}),
-    Cause.GPU_MEMORY: frozenset({_S, _B, _E}),
+    Cause.GPU_MEMORY: frozenset({_S, _B, _E, _W}),
     Cause.PID_EXHAUSTION: frozenset({_E, _W}),
     Cause.CPU_CONTENTION: frozenset({_S, _B}),
     Cause.CPU_THROTTLED: frozenset({_S, _B}),

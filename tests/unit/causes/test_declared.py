@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from tools import generate
 from trainprobe.causes import registry
 from trainprobe.causes.base import Claim, Window
 from trainprobe.causes.registry import DECLARED, SPECS
-from trainprobe.model.cause import Cause
+from trainprobe.model.cause import Cause, Kind
 
 ANEW = "make generated"
 OF_A_PAGE = {
@@ -42,6 +45,22 @@ def test_a_page_says_where_its_cause_may_appear(spec: generate.CauseSpec) -> Non
     found = re.search(r"^Kind: (.*)\.$", text, re.MULTILINE)
     assert found is not None
     assert found[1] == ", ".join(OF_A_PAGE.get(kind, kind) for kind in generate.kinds(spec))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in DECLARED.values() if spec.checks], ids=lambda spec: spec.key)
+def test_a_cause_says_that_it_warns_of_itself_where_it_does(spec: generate.CauseSpec) -> None:
+    """What has happened is an event, all else that a check gives a warning."""
+    checks = (check.check for check in spec.checks)
+    notices = [notice for check in checks for notice in notices_of(Path(inspect.getsourcefile(check) or ""))]
+    assert notices
+    assert set(notices) == {kind for kind in spec.kinds if kind in (Kind.EVENT, Kind.WARNING)}
+
+
+def notices_of(module: Path) -> Iterator[Kind]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Notice":
+            happened = any(given.arg == "happened" for given in node.keywords)
+            yield Kind.EVENT if happened else Kind.WARNING
 
 
 def test_two_rules_never_stand_in_one_place() -> None:

@@ -179,7 +179,7 @@ NEAR_FULL = template(
 
 SPEC = CauseSpec(
     "gpu_memory",
-    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK, Kind.EVENT}),
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK, Kind.EVENT, Kind.WARNING}),
     title="allocating GPU memory",
     colours=("#be185d", "#f472b6"),
     group=groups.GPU,
