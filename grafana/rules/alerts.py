@@ -15,6 +15,7 @@ from grafana.rules.expressions import (
     TRAINPROBE,
     TRAINS,
     lately,
+    lately_of_host,
     while_a_run_lives,
     while_it_trains_on,
     while_training,
@@ -74,7 +75,7 @@ def _badput(which: str = "") -> str:
 
 
 def _gpu_errors(which: str) -> str:
-    return lately(f"trainprobe_gpu_errors_total{{{which}}}", "job, instance, gpu, uuid, kind, code") + " > 0"
+    return lately_of_host(f"trainprobe_gpu_errors_total{{{which}}}", "job, instance, gpu, uuid, kind, code") + " > 0"
 
 
 _GPU_ERRORS = (
@@ -445,7 +446,7 @@ PROBE_ALERTS = (
         "TrainprobeEventsLost",
         INFO,
         FLEET,
-        lately("trainprobe_events_lost_total", "job, instance, probe") + " > 0",
+        lately_of_host("trainprobe_events_lost_total", "job, instance, probe") + " > 0",
         "Events of {{ $labels.probe }} that trainprobe on {{ $labels.instance }} lost"
         f" in the last {limit.EVENT_WINDOW}: {_COUNT}",
         "Totals of that time may be too small. It happens in bursts of processes or errors; if it goes on, see the"

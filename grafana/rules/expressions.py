@@ -57,6 +57,16 @@ def lately(series: str, by: str) -> str:
     return f"sum by ({by}) (\n{grown(series, EVENT_WINDOW)}\n)"
 
 
+def lately_of_host(series: str, by: str) -> str:
+    """Of a counter that begins with its first event and anew with the daemon, whose value may be the one it had.
+
+    It has fewer samples in the window than there were reports of the daemon where it is younger than the window.
+    """
+    reports = f'sum_over_time(trainprobe_source_up{{source="daemon"}}[{EVENT_WINDOW}])'
+    young = f"{series}\n  and count_over_time({series}[{EVENT_WINDOW}]) < on ({HOST}) group_left ()\n  {reports}"
+    return f"sum by ({by}) (\n  {young}\n  or increase({series}[{EVENT_WINDOW}])\n)"
+
+
 def grown(series: str, window: str, of: str = "") -> str:
     """Growth of a counter in the window, that of one which is younger too.
 
