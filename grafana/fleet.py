@@ -15,8 +15,8 @@ from grafana.layout import Line, Section, rows
 from grafana.panels import COUNT, SECONDS, SHARE, Column, Q, bars, stat_of, table_of, time_series
 from grafana.queries import Queries
 from grafana.rules.hours import GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
-from grafana.rules.recording import LOST_LATELY, SOURCES_DOWN, STALLED
-from grafana.rules.thresholds import HOURS_WINDOW, STALLED_SHARE
+from grafana.rules.recording import LOST_LATELY, SOURCES_DOWN
+from grafana.rules.thresholds import HOURS_WINDOW
 from grafana.scope import Scope
 from trainprobe.model.vocabulary import REPORT_STALE_SECONDS
 
@@ -47,7 +47,7 @@ def _now(q: Queries) -> Line:
             "Runs",
             "Runs that are watched now.",
             COUNT,
-            Q(f"count(count by (job, run) (trainprobe_run_info{q.scope.rank()}))", "runs"),
+            Q(q.runs_now, "runs"),
             none="none",
         ),
         stat_of("Ranks", "Ranks that are watched now.", COUNT, Q(q.ranks_now, "ranks"), none="none"),
@@ -55,7 +55,7 @@ def _now(q: Queries) -> Line:
             "Runs stalled now",
             "Runs of which a rank loses more than half of each second to stalls.",
             COUNT,
-            Q(f"count(max by (job, run) ({STALLED}{q.scope.run()}) > {STALLED_SHARE}) or 0 * {q.ranks_now}", "stalled"),
+            Q(q.stalled_runs_now, "stalled"),
             levels=thresholds.STALLED_RUNS,
             none="no run",
         ),

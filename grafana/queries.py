@@ -9,8 +9,8 @@ from __future__ import annotations
 from grafana.lines import RATE, REPORT, Lines
 from grafana.rules.expressions import TRAINPROBE
 from grafana.rules.hours import BADPUT, GPU_HOURS_LOST, RANK_HOURS, RANK_HOURS_LOST
-from grafana.rules.recording import LATE, LOST_LATELY
-from grafana.rules.thresholds import HOURS_WINDOW, STRAGGLER_SHARE
+from grafana.rules.recording import LATE, LOST_LATELY, STALLED
+from grafana.rules.thresholds import HOURS_WINDOW, STALLED_SHARE, STRAGGLER_SHARE
 
 STEP = "$__interval"
 RANGE = "$__range"
@@ -149,8 +149,23 @@ class Queries(Lines):
     # Many runs.
 
     @property
+    def _ranks_now(self) -> str:
+        """The ranks that live: the series of one that has ended stay for a while."""
+        lives = f"trainprobe_phase_active{self.scope.rank()} == 1"
+        return f"trainprobe_run_info{self.scope.rank()} and on ({_RANK}) {lives}"
+
+    @property
     def ranks_now(self) -> str:
-        return f"count(trainprobe_run_info{self.scope.rank()})"
+        return f"count({self._ranks_now})"
+
+    @property
+    def runs_now(self) -> str:
+        return f"count(count by (job, run) ({self._ranks_now}))"
+
+    @property
+    def stalled_runs_now(self) -> str:
+        alive = f"{STALLED}{self.scope.run()} and on (job, instance, run) ({self._ranks_now})"
+        return f"count(max by (job, run) ({alive}) > {STALLED_SHARE}) or 0 * {self.ranks_now}"
 
     @property
     def badput_gpu_hours(self) -> str:

@@ -11,6 +11,7 @@ from grafana.rules.expressions import (
     HOST,
     NAMED,
     RANK,
+    RANK_LIVES,
     RUN,
     TRAINPROBE,
     TRAINS,
@@ -264,7 +265,7 @@ EVENT_ALERTS = (
         f'    rate(trainprobe_gpu_throttled_seconds_total{{reason!~"{limit.THROTTLE_IS_NORMAL}"}}'
         f"[{limit.LOST_WINDOW}])\n"
         f"  ) > {limit.THROTTLED_SHARE}\n)\n"
-        "and on (job, instance, uuid)\n(max by (job, instance, uuid) (trainprobe_run_gpu_info) == 1)",
+        f"and on (job, instance, uuid)\n(trainprobe_run_gpu_info and on ({RANK}) {RANK_LIVES})",
         "GPU {{ $labels.gpu }} on {{ $labels.instance }} had its clock lowered {{ $value | humanizePercentage }}"
         f" of the last {limit.LOST_WINDOW}: {{{{ $labels.reason }}}}",
         "Thermal: airflow, fans, a neighbour. Power brake: the supply. All ranks of a run go as slow as this GPU.",

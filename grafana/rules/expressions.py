@@ -23,6 +23,9 @@ max by ({RUN}) (max_over_time(trainprobe_phase_active{{phase="train"}}[{BUDGET_F
 and on ({RUN}) max by ({RUN}) (trainprobe_phase_active) == 1"""
 """Runs that train, evaluations in between included: an alert that waits is not to begin anew after each of them."""
 
+RANK_LIVES = f"max by ({RANK}) (trainprobe_phase_active) == 1"
+"""Ranks that have not ended: their other series stay for a while after the end of the run."""
+
 HAS_RUN = f"max by ({HOST}) (trainprobe_phase_active) == 1"
 """Hosts on which a run lives."""
 

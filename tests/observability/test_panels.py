@@ -14,9 +14,9 @@ VALUES = {"job": ".+", "host": ".+", "run": "r", "rank": ".+", "__rate_interval"
 OURS, FOREIGN = 'job="trainprobe",instance="gpu-1"', 'job="node",instance="gpu-1:9100"'
 
 
-def asked(dashboard: str, of: str) -> str:
+def asked(dashboard: str, of: str, **values: str) -> str:
     (query,) = [one for one in panel_queries() if (one.dashboard, one.of) == (f"trainprobe-{dashboard}", of)]
-    return with_values(query.expr, VALUES)
+    return with_values(query.expr, VALUES | values)
 
 
 def findings(directory: Path, series: Mapping[str, str], expected: Mapping[str, Mapping[str, float]]) -> str:
@@ -100,3 +100,22 @@ def test_counters_that_look_new_behind_a_gap_are_no_events(tmp_path: Path) -> No
     }
     of_errors = asked("stalls", "Calls that failed for want of a descriptor (A)")
     assert findings(tmp_path, series, {of_errors: {'{errno="EMFILE"}': 0}}) == ""
+
+
+def test_an_ended_run_counts_no_more_though_its_series_stay(tmp_path: Path) -> None:
+    """Two ranks of one that lives, one of which is over; one that ended two minutes ago, stalled to the last."""
+    ranks = {"lives": ("0", "1"), "ended": ("0",)}
+    infos = {f'trainprobe_run_info{{{OURS},run="{run}",rank="{r}"}}': "1x100" for run, of in ranks.items() for r in of}
+    stalled = f"run:trainprobe_stall_ratio:max_rate5m{{{OURS}"
+    series = infos | {
+        f'trainprobe_phase_active{{{OURS},run="lives",rank="0",phase="train"}}': "1x100",
+        f'trainprobe_phase_active{{{OURS},run="lives",rank="0",phase="startup"}}': "0x100",
+        f'trainprobe_phase_active{{{OURS},run="lives",rank="1",phase="train"}}': "1x40 0x60",
+        f'trainprobe_phase_active{{{OURS},run="ended",rank="0",phase="train"}}': "1x72 0x28",
+        f'{stalled},run="lives"}}': "0.7x100",
+        f'{stalled},run="ended"}}': "0.9x100",
+    }
+    panels = [asked("fleet", of, run=".+") for of in ("Runs (A)", "Ranks (A)", "Runs stalled now (A)")]
+    assert findings(tmp_path, series, {expr: {"{}": 1} for expr in panels}) == ""
+    over = {name: values for name, values in series.items() if 'run="lives"' not in name}
+    assert findings(tmp_path, over, {expr: {} for expr in panels}) == ""
