@@ -19,6 +19,8 @@ LOST_OF_RANK = f"rank:trainprobe_lost_ratio:rate{limit.LOST_WINDOW}"
 LOST_LATELY = f"run:trainprobe_lost_ratio:max_rate{limit.LOST_WINDOW}"
 LOST_LONG = f"run:trainprobe_lost_ratio:max_rate{limit.BUDGET_WINDOW}"
 LOST_BY_CAUSE = f"run_cause:trainprobe_lost_ratio:max_rate{limit.LOST_WINDOW}"
+BADPUT_BY_SOURCE_LATELY = f"run_source:trainprobe_badput_seconds:increase{limit.BUDGET_WINDOW}"
+BADPUT_BY_SOURCE_LONG = f"run_source:trainprobe_badput_seconds:increase{limit.GOODPUT_WINDOW}"
 BADPUT_LATELY = f"run:trainprobe_badput_ratio:rate{limit.BUDGET_WINDOW}"
 BADPUT_LONG = f"run:trainprobe_badput_ratio:rate{limit.GOODPUT_WINDOW}"
 GPUS_LOST = f"run_cause:trainprobe_gpus_lost:rate{limit.LOST_WINDOW}"
@@ -38,11 +40,23 @@ class Recording:
     meaning: str
 
 
-def _badput_ratio(window: str) -> str:
-    """Of badput and productive time together: the gap between two attempts is in no rank's wall time."""
-    badput = f"sum by ({RUN}) (rate(trainprobe_badput_seconds_total[{window}]))"
-    productive = f"avg by ({RUN}) (rate(trainprobe_productive_seconds_total{{{NAMED}}}[{window}]))"
-    return f"{badput}\n/ on ({RUN})\n(\n{badput}\n+ on ({RUN})\n{productive}\n> 0)"
+def _badput(window: str) -> str:
+    """By source. One that is younger than its job's account begins with what it has cost, and increase() does not see
+    that; but the account of a job may be older than its series."""
+    series = f"trainprobe_badput_seconds_total[{window}]"
+    account = f"count_over_time(trainprobe_run_attempts[{window}])"
+    young = f"trainprobe_badput_seconds_total\nand count_over_time({series}) < on ({RUN}) group_left ()\n{account}"
+    return f"{young}\nor increase({series})"
+
+
+def _badput_ratio(badput: str, window: str) -> str:
+    """Of badput and productive time together: the gap between two attempts is in no rank's wall time. What a failure
+    took back is in a rank's productive time too, which never falls."""
+    every = f"sum by ({RUN}) ({badput})"
+    wasted = f'sum by ({RUN}) ({badput}{{badput_source="wasted_progress"}}) or 0 * {every}'
+    productive = f"avg by ({RUN}) (increase(trainprobe_productive_seconds_total{{{NAMED}}}[{window}]))"
+    kept = f"clamp_min({productive} - on ({RUN}) ({wasted}), 0)"
+    return f"{every}\n/ on ({RUN})\n(\n{every}\n+ on ({RUN})\n{kept}\n> 0)"
 
 
 # Most causes cost a rank nothing. What is above 0 is a tenth of the series, and all else about losses is made of it.
@@ -140,8 +154,22 @@ RECORDINGS = (
         "GPUs that a cause takes away at present: seconds lost per second of each rank, times its GPUs.",
     ),
     Recording(SOURCES_DOWN, "trainprobe_source_up == 0", "Sources that a host lacks."),
-    Recording(BADPUT_LATELY, _badput_ratio(limit.BUDGET_WINDOW), "Share of the job's time that was not productive."),
-    Recording(BADPUT_LONG, _badput_ratio(limit.GOODPUT_WINDOW), "The same over a longer time."),
+    Recording(
+        BADPUT_BY_SOURCE_LATELY,
+        _badput(limit.BUDGET_WINDOW),
+        "Seconds of the job that were not productive, by what they went to.",
+    ),
+    Recording(BADPUT_BY_SOURCE_LONG, _badput(limit.GOODPUT_WINDOW), "The same over a longer time."),
+    Recording(
+        BADPUT_LATELY,
+        _badput_ratio(BADPUT_BY_SOURCE_LATELY, limit.BUDGET_WINDOW),
+        "Share of the job's time that was not productive.",
+    ),
+    Recording(
+        BADPUT_LONG,
+        _badput_ratio(BADPUT_BY_SOURCE_LONG, limit.GOODPUT_WINDOW),
+        "The same over a longer time.",
+    ),
     Recording(COLLECTIVE, _COLLECTIVE_RATIO, "Share of the time in which a rank waits for the others."),
     Recording(
         MARGIN,
