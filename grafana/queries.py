@@ -40,9 +40,8 @@ class Queries(Lines):
     @property
     def stall_lanes(self) -> str:
         stalled = f"trainprobe_stall_seconds_total{self.scope.rank()}"
-        return self._of_causes_seen(
-            f"max by (cause) ({stalled} - ({stalled} offset {STEP})) > bool 0", "trainprobe_stall_seconds_total"
-        )
+        lanes = f"max by (cause) ({stalled} - ({stalled} offset {STEP})) > bool 0"
+        return self._of_those_seen(lanes, "trainprobe_stall_seconds_total", "cause")
 
     # The verdict of one run.
 
@@ -80,7 +79,7 @@ class Queries(Lines):
     @property
     def lost_per_second(self) -> str:
         lost = f"max by (cause) (rate(trainprobe_lost_seconds_total{self.scope.rank()}[{RATE}]))"
-        return self._of_causes_seen(lost, "trainprobe_lost_seconds_total")
+        return self._of_those_seen(lost, "trainprobe_lost_seconds_total", "cause")
 
     def state_share(self, *states: str) -> str:
         selector = self.scope.rank(f'state=~"{"|".join(states)}"')
@@ -112,8 +111,8 @@ class Queries(Lines):
 
     @property
     def checkpoint_seconds(self) -> str:
-        rates = f"rate(trainprobe_checkpoint_seconds_total{self.scope.rank()}[{RATE}])"
-        return f"max by (operation, blocking) ({rates})"
+        metric, by = "trainprobe_checkpoint_seconds_total", "operation, blocking"
+        return self._of_those_seen(f"max by ({by}) (rate({metric}{self.scope.rank()}[{RATE}]))", metric, by)
 
     # Memory.
 
@@ -233,10 +232,10 @@ class Queries(Lines):
         part = f"sum by ({_RANK}) (increase({metric}{self.scope.rank()}[{RANGE}]))"
         return f"{part} / sum by ({_RANK}) (increase(trainprobe_run_wall_seconds_total{self.scope.rank()}[{RANGE}]))"
 
-    def _of_causes_seen(self, expr: str, metric: str) -> str:
-        """``expr`` for the causes that lost anything in the whole range, so that the others draw no empty lane."""
-        seen = f"max by (cause) (increase({metric}{self.scope.rank()}[{RANGE}] @ end()))"
-        return f"({expr}) and on (cause) ({seen} > 0)"
+    def _of_those_seen(self, expr: str, metric: str, by: str) -> str:
+        """``expr`` for what had any time in the whole range, so that the others draw no empty line."""
+        seen = f"max by ({by}) (increase({metric}{self.scope.rank()}[{RANGE}] @ end()))"
+        return f"({expr}) and on ({by}) ({seen} > 0)"
 
 
 def _or_say(expr: str, label: str, word: str, known: str) -> str:

@@ -89,7 +89,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
     optional_labels: tuple[str, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # labels with a closed set of values
-    zero: tuple[str, ...] = ()  # values of the last label whose series exist, at 0, from the start
+    zero: tuple[str, ...] = ()  # values of the last label whose series exist, at 0, from the start (with all others')
     at_end: EndPolicy = EndPolicy.STAYS
     gives_way: DropPolicy = DropPolicy.NEVER
     value: OfRank | ByKey | OfJob | OfReport | OfGpu | None = None  # None: ``readings`` or ``host_readings`` make it
@@ -191,9 +191,9 @@ FILE_METRICS = (
     _total("checkpoint_bytes", _of(), "Bytes written to checkpoints.", "bytes",
            value=OfRank(lambda r: r.counters.checkpoint_bytes)),
     _total("checkpoint_seconds", _of("operation", "blocking"),
-           "Time spent on checkpoints; blocking=true is the training thread's own. Only operations seen.", "seconds",
+           "Time spent on checkpoints; blocking=true is the training thread's own.", "seconds",
            values={"operation": vocabulary.CHECKPOINT_OPERATIONS, "blocking": vocabulary.BLOCKING},
-           gives_way=DropPolicy.YES),
+           zero=vocabulary.BLOCKING, gives_way=DropPolicy.YES),
     _gauge("checkpoint_last_duration_seconds", _of(), "Duration of the latest save, of all its files.", "seconds",
            value=OfRank(lambda r: r.counters.checkpoint_last_seconds)),
     _gauge("checkpoint_last_bytes", _of(), "Size of the latest save, of all its files.", "bytes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from trainprobe_exporters import catalogue
 from trainprobe_exporters.families import MAX_RANKS, MAX_RANKS_PER_RUN, RUN_LINGER_SECONDS
@@ -79,7 +80,9 @@ def markdown() -> str:
 
 def series_from_start(metric: catalogue.Metric) -> int:
     """Series that a rank has of this metric before anything has happened in it, gauges aside."""
-    return len(metric.zero) if metric.own_labels else metric.series
+    if not metric.own_labels:
+        return metric.series
+    return len(metric.zero) * prod(len(metric.values[label]) for label in metric.own_labels[:-1]) if metric.zero else 0
 
 
 def series_at_most(metric: catalogue.Metric) -> int:
@@ -102,7 +105,7 @@ def _arithmetic() -> Iterator[str]:
         f"{histograms} of the two histograms, {start - by_cause - histograms} others. {fixed} of them never give way."
     )
     yield (
-        "States, phases, checkpoint operations and kinds of logs appear when they occur, two series for each cause "
+        "States, phases and kinds of logs appear when they occur, two series for each cause "
         "that has stalled the rank, "
         f"and at most {len([m for m in of_rank if m.type == 'gauge' and not m.values])} gauges."
     )

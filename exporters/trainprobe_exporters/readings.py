@@ -7,6 +7,7 @@ rest, so that sums of a newer daemon's report stay right.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import NamedTuple
 
 from trainprobe.model.goodput import Badput, Goodput
@@ -117,14 +118,14 @@ def _run_info(run: Run, private_labels: bool) -> Reading:
 
 def _checkpoint_seconds(figures: Mapping[str, float]) -> Iterator[Reading]:
     metric = BY_NAME[PREFIX + "checkpoint_seconds_total"]
-    sums: dict[tuple[str, str], float] = {}
+    sums = dict.fromkeys(product(metric.values["operation"], metric.zero), 0.0)
     for key, figure in figures.items():
         operation, _, blocking = key.partition("/")
         number = finite(figure)
         if number is None or number <= 0 or blocking not in metric.values["blocking"]:
             continue
         known = operation if operation in metric.values["operation"] else "other"
-        sums[known, blocking] = round(sums.get((known, blocking), 0) + number, 6)
+        sums[known, blocking] = round(sums[known, blocking] + number, 6)
     for labels, number in sums.items():
         yield Reading(metric, labels, number)
 

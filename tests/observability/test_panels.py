@@ -9,6 +9,10 @@ from pathlib import Path
 import yaml
 
 from tests.observability.dashboards import panel_queries, with_values
+from tests.unit.exporters.reports import NOW, a_rank, a_report, a_run
+from tests.unit.exporters.told import told_now
+from trainprobe.model.report import Counters
+from trainprobe_exporters.families import SeriesTable
 
 VALUES = {"job": ".+", "host": ".+", "run": "r", "rank": ".+", "__rate_interval": "1m", "__range": "30m"}
 OURS, FOREIGN = 'job="trainprobe",instance="gpu-1"', 'job="node",instance="gpu-1:9100"'
@@ -119,3 +123,23 @@ def test_an_ended_run_counts_no_more_though_its_series_stay(tmp_path: Path) -> N
     assert findings(tmp_path, series, {expr: {"{}": 1} for expr in panels}) == ""
     over = {name: values for name, values in series.items() if 'run="lives"' not in name}
     assert findings(tmp_path, over, {expr: {} for expr in panels}) == ""
+
+
+def test_the_first_save_is_drawn_and_what_it_did_not_do_is_not(tmp_path: Path) -> None:
+    """Three seconds of it, by the exporter's own series, which are scraped each 15 s: the last two times with it."""
+    table = SeriesTable()
+    scraped = []
+    for counters in (Counters(), Counters(checkpoint_seconds={"write/true": 3.0})):
+        table.fold(a_report(a_run("r", a_rank(counters=counters))))
+        scraped.append(told_now(table, NOW).all("trainprobe_checkpoint_seconds_total"))
+    before, after = scraped
+    series = {
+        f"trainprobe_checkpoint_seconds_total{{{OURS},{_written(labels)}}}": f"{before.get(labels, '_')}x78 {value}x20"
+        for labels, value in after.items()
+    }
+    of_saves = asked("stalls", "Time in checkpoints, by operation (A)")
+    assert findings(tmp_path, series, {of_saves: {'{operation="write",blocking="true"}': 0.05}}) == ""
+
+
+def _written(labels: frozenset[tuple[str, str]]) -> str:
+    return ",".join(f'{name}="{value}"' for name, value in sorted(labels))

@@ -48,6 +48,7 @@ def test_counters_by_cause_stand_at_zero_before_anything_has_happened() -> None:
         assert {c: seen.of(f"trainprobe_{name}", **ME, cause=c) for c in map(str, LOST)} == dict.fromkeys(LOST, 0)
     assert set(seen.all("trainprobe_worker_exits_total").values()) == {0}
     assert set(seen.all("trainprobe_checkpoints_total").values()) == {0}
+    assert list(seen.all("trainprobe_checkpoint_seconds_total").values()) == [0] * 10
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,8 @@ def test_keys_of_a_newer_daemon_keep_the_sums() -> None:
     assert seen.of("trainprobe_lost_seconds_total", **ME, cause="unknown") == 2.5
     assert seen.of("trainprobe_state_seconds_total", **ME, state="other") == 2
     assert seen.of("trainprobe_worker_exits_total", **ME, reason="exited") == 1
-    assert list(seen.all("trainprobe_checkpoint_seconds_total").values()) == [1]
+    assert sorted(seen.all("trainprobe_checkpoint_seconds_total").values()) == [0] * 9 + [1]
+    assert seen.of("trainprobe_checkpoint_seconds_total", **ME, operation="other", blocking="true") == 1
 
 
 def test_a_checkpoint_in_flight_is_not_counted_as_ended() -> None:
@@ -263,6 +265,7 @@ def test_an_ordinary_rank_loses_nothing() -> None:
     seen = told_of_rank(rank)
     assert seen.of("trainprobe_series_dropped_total") == 0
     assert len(seen.all("trainprobe_stall_last_start_timestamp_seconds")) == 2
+    assert len(seen.all("trainprobe_checkpoint_seconds_total")) == 10, "the first asynchronous save is an increase"
 
 
 @pytest.mark.parametrize("state", ["up", "lost", "hung"])
