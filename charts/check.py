@@ -32,6 +32,11 @@ WRONG = (
     ({"daemon": {"extraCapabilities": ["ALL"]}}, "/daemon/extraCapabilities/0"),
 )
 
+REFUSED = (
+    ({"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}, "scraped twice into the same series"),
+)
+"""Values that the schema allows and the templates do not, and what is said of them."""
+
 
 def rendered(chart: Any, values: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(template, object), in the order of the templates."""
@@ -76,7 +81,7 @@ def as_of(version: str, document: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def findings(chart: Any, *, write: bool) -> Iterator[str]:
+def not_refused(chart: Any) -> Iterator[str]:
     for values, name in WRONG:
         try:
             chart.validate_schema(values)
@@ -85,6 +90,18 @@ def findings(chart: Any, *, write: bool) -> Iterator[str]:
                 yield f"{values}: refused without naming {name}: {error}"
         else:
             yield f"{values}: not refused"
+    for values, reason in REFUSED:
+        try:
+            list(rendered(chart, values))
+        except helm.HelmError as error:
+            if reason not in str(error):
+                yield f"{values}: refused without saying {reason!r}: {error}"
+        else:
+            yield f"{values}: not refused"
+
+
+def findings(chart: Any, *, write: bool) -> Iterator[str]:
+    yield from not_refused(chart)
     for path in sorted((CHART / "ci").glob("*-values.yaml")):
         values = yaml.safe_load(path.read_text()) or {}
         chart.validate_schema(values)

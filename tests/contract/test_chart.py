@@ -17,14 +17,17 @@ OF_THE_OPERATOR = {"namespace", "pod", "container", "service", "endpoint"}
 """The labels that the Prometheus Operator gives a target, by the pod that is scraped."""
 
 
-def objects(kind: str, name: str = "operator") -> list[dict[str, Any]]:
+def objects(kind: str, name: str) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(GOLDEN[name].read_text()) if one["kind"] == kind]
 
 
-@pytest.mark.parametrize(("kind", "key"), [("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")])
-def test_a_scrape_keeps_the_names_of_the_training_s_pod(kind: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "golden", "key"),
+    [("PodMonitor", "operator", "podMetricsEndpoints"), ("ServiceMonitor", "service", "endpoints")],
+)
+def test_a_scrape_keeps_the_names_of_the_training_s_pod(kind: str, golden: str, key: str) -> None:
     """Prometheus renames a scraped label that the target has too, and the training's pod would be the exporter's."""
-    (monitor,) = objects(kind)
+    (monitor,) = objects(kind, golden)
     (endpoint,) = monitor["spec"][key]
     dropped = [one["regex"] for one in endpoint["relabelings"] if one.get("action") == "labeldrop"]
     kept = {label for label in OF_THE_OPERATOR if not any(re.fullmatch(regex, label) for regex in dropped)}

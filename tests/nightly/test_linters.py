@@ -71,8 +71,8 @@ def validate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[dict[st
 
 def operators_objects() -> list[dict[str, Any]]:
     """PodMonitor, ServiceMonitor and PrometheusRule, the last one with its rules as they are shipped."""
-    golden = list(yaml.safe_load_all((CHARTS / "golden/operator.yaml").read_text()))
-    objects = [one for one in golden if one["apiVersion"] == OPERATOR]
+    golden = (CHARTS / "golden" / f"{name}.yaml" for name in ("operator", "service"))
+    objects = [one for path in golden for one in yaml.safe_load_all(path.read_text()) if one["apiVersion"] == OPERATOR]
     files = (CHARTS / "trainprobe/files" / f"{name}.yml" for name in ("recording", "alerts"))
     groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
     for one in objects:
