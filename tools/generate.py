@@ -26,7 +26,11 @@ BPF = ROOT / "daemon" / "trainprobe" / "bpf"
 PAGES = ROOT / "docs" / "causes"
 KINDS_FILE = ROOT / "tests" / "contract" / "causes.txt"
 CHINESE = ROOT / "docs" / "causes.zh.md"
-CHART = ROOT / "charts" / "trainprobe" / "Chart.yaml"
+VERSIONS = {
+    "charts/trainprobe/Chart.yaml": r'^((?:v|appV)ersion: "?)[^"\n]+',
+    "image/Containerfile": r"^(ARG VERSION=).+",
+}
+"""Files with the program's version, and what stands before it."""
 _REGION = r"((?:#|<!--) Generated \(make generated\): {name}(?: -->)?\n).*?((?:#|<!--) End of what is generated)"
 _HEADING = re.compile(r"# `\w+`: (.*)")
 
@@ -175,9 +179,9 @@ def chinese() -> str:
     return text.replace(rows[-1], "\n".join([rows[-1], *new]))
 
 
-def chart() -> str:
-    """Chart.yaml with the version."""
-    return re.sub(r'^((?:v|appV)ersion: "?)[^"\n]+', rf"\g<1>{__version__}", CHART.read_text(), flags=re.MULTILINE)
+def versioned(path: str) -> str:
+    """The file with the version."""
+    return re.sub(VERSIONS[path], rf"\g<1>{__version__}", (ROOT / path).read_text(), flags=re.MULTILINE)
 
 
 def main() -> None:
@@ -186,7 +190,8 @@ def main() -> None:
     (BPF / "structures.py").write_text("\n".join(structures()) + "\n")
     KINDS_FILE.write_text(pinned())
     CHINESE.write_text(chinese())
-    CHART.write_text(chart())
+    for path in VERSIONS:
+        (ROOT / path).write_text(versioned(path))
     for path, module in PRINTED.items():
         (ROOT / path).write_text(_run(module))
     for module in WRITERS:

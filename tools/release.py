@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 VERSIONS = {
     "daemon/trainprobe/__init__.py": r'^__version__ = "(.+)"$',
     "charts/trainprobe/Chart.yaml": r'^(?:v|appV)ersion: "?([^"\n]+)"?$',
+    "image/Containerfile": r"^ARG VERSION=(.+)$",
     "charts/deploy.yaml": r"^ *image: trainprobe:(\S+)$",
 }
 """Files with the version. All but the first are made from it: ``make generated``, ``make chart WRITE=--write``."""

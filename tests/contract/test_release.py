@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ FILES = {
     "daemon/trainprobe/__init__.py": '__version__ = "1.2.0"\n',
     "charts/trainprobe/Chart.yaml": 'version: 1.2.0\nappVersion: "1.2.0"\n',
     "charts/deploy.yaml": "        image: trainprobe:1.2.0\n",
+    "image/Containerfile": "FROM scratch\nARG VERSION=1.2.0\n",
     "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - 2026-01-02\n\n### Added\n\n- All.\n",
 }
 
@@ -68,6 +70,12 @@ def test_unreleased_changes_are_refused(tree: Path) -> None:
 def test_the_version_stands_in_one_place() -> None:
     """All other files are made from it: make generated, make chart WRITE=--write."""
     assert list(release.other_versions(release.ROOT, release.__version__)) == []
+
+
+def test_an_image_has_the_package_of_this_version_whatever_else_was_built() -> None:
+    """A wildcard would be several packages where dist/ holds those of earlier versions."""
+    packages = re.findall(r"trainprobe_(\S*)_all\.deb", (release.ROOT / "image" / "Containerfile").read_text())
+    assert set(packages) == {"${VERSION}"}
 
 
 def test_the_sums_are_those_that_sha256sum_checks(tmp_path: Path) -> None:
