@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from grafana.panels import BYTES, BYTES_PER_SECOND, CELSIUS, COUNT, HERTZ, SECONDS, SHARE, TIME, WATTS, Q
 from grafana.scope import Scope
-from trainprobe_exporters.catalogue import BY_NAME
+from trainprobe_exporters.catalogue import BY_NAME, DropPolicy
 
 RATE = "$__rate_interval"
 NO_GPU = "no GPU seen"
@@ -82,15 +82,15 @@ class Lines:
         expr = f"max by ({', '.join(by)}) (({grown}) {self.of_these_ranks})"
         return Q(expr, _names(*by), unit=COUNT, none=NO_GPU)
 
-    def grown(self, metric: str, selector: str) -> str:
-        """Growth in the interval of a point, the first event of a series that begins with it included: increase() sees
-        nothing of that. Young a series is only where the daemon was heard before it."""
+    def grown(self, metric: str, selector: str, window: str = RATE) -> str:
+        """Growth in the window, the first event of a series that begins with it included: increase() sees nothing of
+        that. Young a series is only where the daemon was heard before it."""
         series, known = f"{metric}{selector}", BY_NAME[metric]
-        increase = f"increase({series}[{RATE}])"
-        if known.zero or not known.own_labels:
+        increase = f"increase({series}[{window}])"
+        if not known.own_labels or (known.zero and known.gives_way is DropPolicy.NEVER):
             return increase
-        heard = f"trainprobe_source_up{self.scope.host(REPORT)} offset {RATE} == 1"
-        return f"({series} unless {series} offset {RATE} and on (job, instance) ({heard})) or {increase}"
+        heard = f"trainprobe_source_up{self.scope.host(REPORT)} offset {window} == 1"
+        return f"({series} unless {series} offset {window} and on (job, instance) ({heard})) or {increase}"
 
     @property
     def of_these_ranks(self) -> str:

@@ -81,6 +81,10 @@ class Queries(Lines):
         lost = f"max by (cause) (rate(trainprobe_lost_seconds_total{self.scope.rank()}[{RATE}]))"
         return self._of_those_seen(lost, "trainprobe_lost_seconds_total", "cause")
 
+    @property
+    def phase_seconds_in_range(self) -> str:
+        return f"max by (phase) ({self.grown('trainprobe_phase_seconds_total', self.scope.rank(), RANGE)})"
+
     def state_share(self, *states: str) -> str:
         selector = self.scope.rank(f'state=~"{"|".join(states)}"')
         return f"max by (rank, state) (rate(trainprobe_state_seconds_total{selector}[{RATE}]))"
@@ -226,7 +230,7 @@ class Queries(Lines):
         return f"sum_over_time({record}{self.scope.run(*matchers)}[{RANGE}])"
 
     def _in_range(self, metric: str) -> str:
-        return f"max by (rank, cause) (increase({metric}{self.scope.rank()}[{RANGE}]))"
+        return f"max by (rank, cause) ({self.grown(metric, self.scope.rank(), RANGE)})"
 
     def share_of_wall(self, metric: str) -> str:
         part = f"sum by ({_RANK}) (increase({metric}{self.scope.rank()}[{RANGE}]))"

@@ -31,7 +31,7 @@ from grafana.panels import (
     table_of,
     time_series,
 )
-from grafana.queries import NOT_TRAINING, RANGE, Queries
+from grafana.queries import NOT_TRAINING, Queries
 from grafana.scope import Scope
 from trainprobe.model.vocabulary import REPORT_PAUSE_SECONDS
 from trainprobe_exporters.catalogue import Metric
@@ -197,7 +197,7 @@ def _lost_time(q: Queries) -> list[Line]:
                 "Time in phases",
                 "In the time range, of the slowest rank.",
                 SECONDS,
-                Q(f"max by (phase) (increase(trainprobe_phase_seconds_total{q.scope.rank()}[{RANGE}]))", "{{phase}}"),
+                Q(q.phase_seconds_in_range, "{{phase}}"),
                 none="none",
                 colours=PHASE_COLOURS,
             ),

@@ -143,3 +143,18 @@ def test_the_first_save_is_drawn_and_what_it_did_not_do_is_not(tmp_path: Path) -
 
 def _written(labels: frozenset[tuple[str, str]]) -> str:
     return ",".join(f'{name}="{value}"' for name, value in sorted(labels))
+
+
+def test_the_first_stall_of_a_cause_counts_where_its_zero_gave_way(tmp_path: Path) -> None:
+    """A rank with many series has none of this counter before; its other counters by cause begin at 0."""
+    rank = f'{OURS},run="r",rank="0"'
+    series = {
+        f'trainprobe_source_up{{{OURS},source="daemon"}}': "1x200",
+        f'trainprobe_stalls_total{{{rank},cause="swap"}}': "_x60 1x140",
+        f'trainprobe_stall_seconds_total{{{rank},cause="swap"}}': "0x60 4x140",
+        f'trainprobe_phase_seconds_total{{{rank},phase="evaluation"}}': "_x60 9x140",
+    }
+    stalls = asked("stalls", "Stalls in the time range (B)", __range="18m")
+    phases = asked("stalls", "Time in phases (A)", __range="18m")
+    expected = {stalls: {'{rank="0",cause="swap"}': 1}, phases: {'{phase="evaluation"}': 9}}
+    assert findings(tmp_path, series, expected) == ""

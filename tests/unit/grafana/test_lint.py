@@ -21,6 +21,8 @@ EXCEPTIONS = {
     ("target-counter-agg-rule", "Calls that failed for want of one"): "for the same reason",
     ("target-counter-agg-rule", "GPU errors"): "for the same reason",
     ("target-counter-agg-rule", "Kernel events lost"): "for the same reason",
+    ("target-counter-agg-rule", "Stalls in the time range"): "a first stall begins its series where its zero gave way",
+    ("target-counter-agg-rule", "Time in phases"): "a phase begins its series",
 }
 
 
