@@ -28,7 +28,8 @@ SEVERAL = {
     *("{a} calls {each} in A, {b} in B", "{calls} calls a step", "{share} of {wall} in {number} attempts"),
     "the loop calls next() {calls} times for a batch; a DataLoader's workers put it together beside the step",
     "{started} workers were started, {peak} at most at once: no step was late for one that was new",
-    *("{number} steps, mean", "{number} stalls and events"),
+    *("{number} steps, mean", "{number} stalls and events", "advice.more_shards"),
+    "{idle} of them got nothing to load: a data set of {best} shards or more would gain {gain}",
 }
 """Never said of one: another sentence is, or there are always more."""
 PLURAL = re.compile(r"\{\w+(?::[^}|]*)?\} ([a-z]+s)\b")
