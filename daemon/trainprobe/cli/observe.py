@@ -117,9 +117,11 @@ def _report_on(pid: int, wanted: probe_protocol.Order, made: compose.Assembled, 
     terminal, file = probe_protocol.end_of(_watch(made, line_protocol.LineReader(IN), attached=not wanted.command))
     # First the report, then the kernel: taking some seventy tracepoints out waits for as many grace periods.
     report = withheld(made.observer.finish(), config.privacy)
-    if file:
-        _send(probe_protocol.FILE, report_file.encode(report, made.core.take_steps(clock.now())) + "\n")
     _send(probe_protocol.TEXT, _text(report, terminal))
+    if file:
+        steps = made.core.take_steps(clock.now())
+        for message in probe_protocol.file_messages(report_file.pieces(report, steps)):
+            line_protocol.write(OUT, message)
 
 
 def _text(report: Report, wanted: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, cast
 
@@ -41,14 +42,14 @@ def checked(path: Path) -> Path:
     return place
 
 
-def write(path: Path, text: str) -> None:
-    """The whole text at once; what is no ordinary file (/dev/stdout, a pipe) is written to directly.
+def write(path: Path, pieces: Iterable[str]) -> None:
+    """The whole text or nothing; what is no ordinary file (/dev/stdout, a pipe) is written to directly.
 
     A new file is the caller's alone: there are command lines, paths and stacks in it.
     """
     if _is_special(path):
         with path.open("w", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines(pieces)
         return
     place = _place(path)
     there = place.stat() if place.exists() else None
@@ -56,7 +57,7 @@ def write(path: Path, text: str) -> None:
     temporary = place.with_name(f".{place.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "x", encoding="utf-8", opener=_private) as file:
-            file.write(text)
+            file.writelines(pieces)
             os.fchmod(file.fileno(), mode)
         temporary.replace(place)
     except BaseException:

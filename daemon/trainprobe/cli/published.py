@@ -21,7 +21,7 @@ from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
 SIZE_LIMIT = 16 << 20  # bytes of what a daemon published
-FILE_LIMIT = 128 << 20  # of a report file, which lists 200 stalls of some kilobytes of each rank
+FILE_LIMIT = 256 << 20  # of a report file: a megabyte for each of the 256 ranks that are watched at once
 OLD_SECONDS, ANEW_SECONDS, AGAIN_SECONDS = 3.0, 0.6, 0.1
 BEGINNING = 200  # bytes that tell what else a file is
 GZIP = b"\x1f\x8b"

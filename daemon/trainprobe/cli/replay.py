@@ -39,7 +39,7 @@ def act(args: argparse.Namespace) -> int:
         with _opened(args.recording) as lines:
             report, steps = replay(lines, recorded_core)
         if output:
-            outputs.write(output, report_file.encode(report, steps) + "\n")
+            outputs.write(output, report_file.pieces(report, steps))
     except (WireError, EOFError, zlib.error) as error:
         why = saying("{path}: {why}", path=args.recording, why=error)
         raise Refusal(FAILED, why, _remedy(args.recording)) from None

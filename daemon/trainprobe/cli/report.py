@@ -161,7 +161,7 @@ def write(text: str, output: Path | None) -> int:
         show(text)
         return OK
     try:
-        outputs.write(outputs.checked(output), text + "\n")
+        outputs.write(outputs.checked(output), (text, "\n"))
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -16,7 +16,7 @@ from trainprobe.cli.terminal import Terminal
 from trainprobe.model.dataclass import dataclass
 from trainprobe.runtime.loop.signals import Received, Signals
 from trainprobe.runtime.session import privileges, probe_protocol
-from trainprobe.runtime.session.caller import Failure, Session
+from trainprobe.runtime.session.caller import CutError, Failure, Session
 from trainprobe.runtime.session.probe_part import ProbePart
 from trainprobe.runtime.session.probe_protocol import Order
 from trainprobe.text.saying import saying, word
@@ -108,11 +108,14 @@ class WatchSetup:
             return False
         on_stderr(f"\n{text}")  # apart from what the training printed
         if self.output is not None:
+            remedy = word("what was found is above; name a place with room that you may write to")
             try:
-                outputs.write(self.output, session.file)
+                outputs.write(self.output, session.file())
             except OSError as error:
-                what = saying("the report could not be written: {error}", error=outputs.reason(error))
-                complain(what, word("what was found is above; name a place with room that you may write to"))
+                complain(saying("the report could not be written: {error}", error=outputs.reason(error)), remedy)
+                return False
+            except CutError as error:
+                complain(saying("the report could not be written: {error}", error=error.reason))
                 return False
         return True
 

@@ -223,9 +223,7 @@ def _rank(rank: Rank) -> bytes:
 
 
 def _open(value: Any, without: Collection[str]) -> bytes:
-    """An object without some of its members and without its last brace: others follow."""
-    members = {name: getattr(value, name) for name in codec.names(value.__class__) if name not in without}
-    return _encoded(members).removesuffix(b"}")
+    return codec.opened(value, without).encode()
 
 
 def _encoded(value: Any) -> bytes:

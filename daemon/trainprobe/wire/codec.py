@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from functools import cache
 from operator import attrgetter
@@ -73,6 +73,12 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
     except ValueError:  # NaN or infinity somewhere: rare, so the search for it is not in the common path
         text = encoder.encode(finite(value))
     return text if text.isascii() else spelt_out(valid_text(text))
+
+
+def opened(value: Any, without: Collection[str]) -> str:
+    """A dataclass as JSON, without some of its members and without its last brace: others follow."""
+    members = {name: getattr(value, name) for name in names(value.__class__) if name not in without}
+    return dumps(members).removesuffix("}")
 
 
 @cache

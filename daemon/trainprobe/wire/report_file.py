@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainprobe.model.report import Report
 from trainprobe.model.steprow import RankSteps, StepRow, thinned
 from trainprobe.wire import codec
-from trainprobe.wire import report as wire
 from trainprobe.wire.codec import WireError
 
 ROWS, FEWEST = 20_000, 64
@@ -17,18 +16,25 @@ ROWS, FEWEST = 20_000, 64
 DIGITS = 6  # microseconds
 
 
-def encode(report: Report, steps: Sequence[RankSteps] = ()) -> str:
-    """JSON text with a row of a rank's steps per line: {"start", "seconds", "count", "min", "max", "states"}."""
-    text = wire.encode(report, indent=2)
+def pieces(report: Report, steps: Sequence[RankSteps] = ()) -> Iterator[str]:
+    """JSON text, a rank at a time, because all of it may be a hundred megabytes. A line for each rank, and one for each
+    row of its steps: {"start", "seconds", "count", "min", "max", "states"}."""
+    yield codec.opened(report, {"runs"}) + ',"runs":['
+    for number, run in enumerate(report.runs):
+        yield f'{"," if number else ""}\n{codec.opened(run, {"ranks"})},"ranks":['
+        for place, rank in enumerate(run.ranks):
+            yield f"{',' if place else ''}\n{codec.dumps(rank)}"
+        yield "]}"
+    yield "]"
     most = max(FEWEST, ROWS // max(1, len(steps)))
-    ranks = ",\n".join(_rank(one, most) for one in steps)
-    return f'{text.removesuffix("}").rstrip()},\n  "steps": [\n{ranks}\n  ]\n}}' if ranks else text
+    for number, one in enumerate(steps):
+        yield ("," if number else ',\n"steps":[') + "\n" + _rank(one, most)
+    yield "]}\n" if steps else "}\n"
 
 
 def _rank(steps: RankSteps, most: int) -> str:
-    rows = ",\n".join(f"      {codec.dumps(_rounded(row))}" for row in thinned(steps.rows, most))
-    head = f'"run": {codec.dumps(steps.run)}, "rank": {codec.dumps(steps.rank)}'
-    return f'    {{{head}, "rows": [\n{rows}\n    ]}}'
+    rows = ",\n".join(codec.dumps(_rounded(row)) for row in thinned(steps.rows, most))
+    return f'{{"run":{codec.dumps(steps.run)},"rank":{codec.dumps(steps.rank)},"rows":[\n{rows}]}}'
 
 
 def _rounded(row: StepRow) -> dict[str, Any]:

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.replay.replay import FOLDER
+from tests.unit.cli import reports
 from trainprobe.cli import main, published
 from trainprobe.cli.live import StatusLine
 from trainprobe.cli.outputs import RecordFile
@@ -18,6 +20,7 @@ from trainprobe.cli.watching import WatchSetup
 from trainprobe.model.report import Rank, Report, Run, Stall
 from trainprobe.model.steprow import RankSteps, StepRow
 from trainprobe.runtime.session import probe_protocol
+from trainprobe.wire import report as wire
 from trainprobe.wire import report_file
 
 
@@ -52,7 +55,7 @@ def test_many_rows_of_many_ranks_are_thinned() -> None:
     rows = [StepRow(float(at), 1.0, 1, 1.0, 1.0, {"compute": 1.0}) for at in range(5000)]
     ranks = [Rank(number, 8, 1, name=str(number)) for number in range(8)]
     report = Report(runs=[Run("a", [], "", "", 0.0, None, {}, ranks)])
-    text = report_file.encode(report, [RankSteps("a", str(number), rows) for number in range(8)])
+    text = "".join(report_file.pieces(report, [RankSteps("a", str(number), rows) for number in range(8)]))
     read = report_file.steps_of(text)
     assert sum(len(one.rows) for one in read) <= report_file.ROWS
     assert all(sum(row.count for row in one.rows) == 5000 for one in read)
@@ -66,7 +69,7 @@ def full(folder: Path, ranks: int = 8) -> Path:
     report = Report(runs=[Run("train.py-1", [], "ann", "/", 100.0, 9000.0, {}, made)])
     steps = [RankSteps("train.py-1", str(number), rows) for number in range(ranks)]
     path = folder / "full.json"
-    path.write_text(report_file.encode(report, steps))
+    path.write_text("".join(report_file.pieces(report, steps)))
     return path
 
 
@@ -86,14 +89,25 @@ def test_what_is_larger_is_refused_as_that(
     assert f"{path} is no report: larger than {1 << 20} bytes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("runs", [0, 1, 2])
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_file_holds_the_report_as_it_is(runs: int, rows: int) -> None:
+    report, row = reports.stalled(), StepRow(1.0, 1.0, 1, 1.0, 1.0)
+    report.runs = report.runs[:1] * runs
+    text = "".join(report_file.pieces(report, [RankSteps("a", "0", [row])] * rows))
+    assert wire.decode(text) == report
+    assert len(report_file.steps_of(text)) == rows
+
+
 def test_a_file_without_rows_is_the_report() -> None:
-    assert report_file.steps_of(report_file.encode(Report())) == []
+    assert report_file.steps_of("".join(report_file.pieces(Report()))) == []
 
 
 class Finished:
     """A session whose report is there."""
 
-    file = report_file.encode(Report())
+    def file(self) -> Iterator[str]:
+        return report_file.pieces(Report())
 
     def finish(self, last: bytes) -> str:
         return "nothing was lost" if probe_protocol.end_of([last])[1] else ""

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from trainprobe.cli import main, published
+from trainprobe.wire import report_file
+
 FRONT = Path(__file__).with_name("front.py")
 ROOT = Path(__file__).parents[3] / "daemon"
 
@@ -24,7 +27,7 @@ class Front:
         self.directory = directory
         self.environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{ROOT.parent}",
             "FAKE_LOG": str(directory / "order.json"),
             "LC_ALL": "C.UTF-8",
         }
@@ -359,6 +362,26 @@ def test_reports_and_recordings_are_whole_and_nothing_else_is_left(front: Front)
     assert json.loads((front.directory / "r.json").read_text())["runs"][0]["run"] == "x-1"
     assert (front.directory / "r.jsonl").read_text() == '{"trainprobe_recording":1}\n{"at":[1,2]}\n'
     assert sorted(path.name for path in front.directory.iterdir()) == ["order.json", "r.json", "r.jsonl"]
+
+
+def test_the_report_of_many_ranks_with_full_lists_is_written_and_read(front: Front) -> None:
+    ended = front("run", "-o", "r.json", "--", "sh", "-c", "exit 7", fake="full")
+    assert ended.returncode == 7
+    assert "cost of watching" in ended.stderr
+    assert "trainprobe: " not in ended.stderr
+    path = front.directory / "r.json"
+    (run,) = published.of_file(path).runs
+    assert [len(rank.stalls) for rank in run.ranks] == [200] * 64
+    assert len(report_file.steps_of(path.read_bytes())) == 64
+    assert main(["advise", str(path)]) == 0
+
+
+def test_a_report_that_was_cut_short_is_told_and_not_left(front: Front) -> None:
+    ended = front("run", "-o", "r.json", "--", "sh", "-c", "exit 7", fake="cut")
+    assert ended.returncode == 7
+    assert "cost of watching" in ended.stderr
+    assert "the report could not be written: the half that loads eBPF programs ended early\n" in ended.stderr
+    assert [path.name for path in front.directory.iterdir()] == ["order.json"]
 
 
 def test_a_report_can_go_to_a_pipe(front: Front) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainprobe.model.dataclass import dataclass
@@ -21,6 +21,7 @@ from trainprobe.text.saying import Text, saying, word
 START_NS = 120_000_000_000
 REPORT_NS = 30_000_000_000
 FOREVER_NS = 1 << 62
+ENDED_EARLY = word("the half that loads eBPF programs ended early")
 GONE, INTERRUPT = "gone", "interrupt"  # reasons to stop waiting, beside the kinds of messages
 
 
@@ -31,6 +32,14 @@ class Failure:
     reason: Text
     remedy: Text = ""
     forbidden: bool = False  # for want of rights
+
+
+class CutError(Exception):
+    """The report's file did not come to its end."""
+
+    def __init__(self, reason: Text) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Session:
@@ -57,8 +66,8 @@ class Session:
         self._stop_on: frozenset[str] = frozenset()
         self._limit_ns = FOREVER_NS
         self._seen: set[str] = set()  # kinds of what has happened so far
+        self._pieces: list[str] = []  # of the report's file, not yet taken
         self.text: str | None = None
-        self.file = ""
         self.failure: Failure | None = None
         self.interrupted = 0
         """The first signal that came before the other half watched."""
@@ -100,8 +109,9 @@ class Session:
         self._loop.stop()
 
     def finish(self, last: bytes) -> str | None:
-        """Ask for the report (``probe_protocol.end``) and wait for its text; ``file`` is then what goes into one. None:
-        ``failure`` says why there is none. A signal means nobody any more: the command has ended, and has no pid."""
+        """Ask for the report (``probe_protocol.end``) and wait for its text; ``file`` then brings what goes into one.
+        None: ``failure`` says why there is none. A signal means nobody any more: the command has ended, and has no
+        pid."""
         self._loop.forget(self._signals.fileno())
         if not self._part.ended:
             self._part.end(last)
@@ -109,6 +119,19 @@ class Session:
         if self.text is None and self.failure is None:
             self.failure = Failure(word("the half that loads eBPF programs gave no report"))
         return self.text
+
+    def file(self) -> Iterator[str]:
+        """What goes into the report's file, as it comes. Raises CutError where the end does not."""
+        while True:
+            pieces, self._pieces = self._pieces, []
+            yield from pieces
+            if probe_protocol.WHOLE in self._seen and not self._pieces:
+                return
+            self._seen.discard(probe_protocol.FILE)
+            self._wait(REPORT_NS, {probe_protocol.FILE, probe_protocol.WHOLE, probe_protocol.FAILED, GONE})
+            if not self._pieces and probe_protocol.WHOLE not in self._seen:
+                reason = self.failure.reason if self.failure else ENDED_EARLY
+                raise CutError(saying(reason) if isinstance(reason, str) else reason)
 
     def close(self) -> None:
         self._loop.close()
@@ -147,19 +170,20 @@ class Session:
         if self._part.ended:
             self._loop.forget(self._part.fileno())
             if self.text is None and self.failure is None:
-                self.failure = Failure(word("the half that loads eBPF programs ended early"))
+                self.failure = Failure(ENDED_EARLY)
             self._happened({GONE})
 
     def _on_message(self, line: bytes) -> None:
         try:
             message: dict[str, Any] = json.loads(line)
-            self.file = message.get(probe_protocol.FILE, self.file)
             self.text = message.get(probe_protocol.TEXT, self.text)
         except (ValueError, AttributeError) as error:
             self.failure = Failure(
                 saying("the half that loads eBPF programs sent what cannot be understood ({error})", error=error)
             )
             return
+        if probe_protocol.FILE in message:
+            self._pieces.append(str(message[probe_protocol.FILE]))
         if probe_protocol.LIVE in message:
             self._on_live(str(message[probe_protocol.LIVE]))
         if probe_protocol.FAILED in message:

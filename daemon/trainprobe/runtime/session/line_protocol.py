@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-LIMIT = 64 << 20  # bytes of one line: a report, or a frame of a recording
+LIMIT = 64 << 20  # bytes of one line: the largest ones are frames of a recording, of some 100 KB
+AT_ONCE = 1 << 20  # bytes that are taken before what they say is dealt with
 
 
 class LineReader:
-    """Takes what has come, without waiting for more."""
+    """Takes what has come, some of it at a time, without waiting for more."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -17,17 +18,21 @@ class LineReader:
         self.ended = False
 
     def read(self) -> list[bytes]:
-        """The lines that are complete now, without their newlines; sets ``ended`` at the end of the pipe."""
-        while not self.ended:
+        """Lines that are complete now, without their newlines; sets ``ended`` at the end of the pipe."""
+        lines, taken = [], 0
+        while not self.ended and taken < AT_ONCE:
             try:
-                part = os.read(self.fd, 1 << 20)
+                part = os.read(self.fd, AT_ONCE)
             except BlockingIOError:
                 break
-            self._rest += part
+            taken += len(part)
+            rest, *begun = part.split(b"\n")
+            self._rest += rest
+            for begin in begun:
+                lines.append(bytes(self._rest))
+                self._rest = bytearray(begin)
             self.ended = not part or len(self._rest) > LIMIT
-        *lines, rest = self._rest.split(b"\n")
-        self._rest = rest
-        return [bytes(line) for line in lines]
+        return lines
 
 
 def write(fd: int, line: bytes) -> None:

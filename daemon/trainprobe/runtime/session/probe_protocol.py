@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -12,7 +12,9 @@ from trainprobe.model.dataclass import dataclass
 
 VERSION = 1
 FRAME = b'{"frame":'
-LOADED, READY, LIVE, ENDED, TEXT, FILE, FAILED = "loaded", "ready", "live", "ended", "text", "file", "failed"
+LOADED, READY, LIVE, ENDED, TEXT, FAILED = "loaded", "ready", "live", "ended", "text", "failed"
+FILE, WHOLE = "file", "whole"  # a piece of the report's file; there are no more
+PIECE = 1 << 20  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def child_of(line: bytes) -> int:
 
 
 def end(terminal: Mapping[str, Any], *, file: bool) -> bytes:
-    """Make the report: its text for ``terminal``, and with ``file`` what is written to one."""
+    """Make the report: its text for ``terminal``, and with ``file`` what is written to one, in pieces."""
     return json.dumps({"end": dict(terminal), "file": file}).encode()
 
 
@@ -84,6 +86,14 @@ def frame_message(line: str) -> bytes:
 
 def frame_of(message: bytes) -> bytes | None:
     return message[len(FRAME) : -1] if message.startswith(FRAME) else None
+
+
+def file_messages(pieces: Iterable[str]) -> Iterator[bytes]:
+    """What goes into the report's file, of any length."""
+    for piece in pieces:
+        for at in range(0, len(piece), PIECE):
+            yield message(FILE, piece[at : at + PIECE])
+    yield message(WHOLE, True)
 
 
 def message(kind: str, value: Any) -> bytes:

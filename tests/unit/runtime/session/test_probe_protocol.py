@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 
@@ -60,6 +61,23 @@ def test_a_long_line_goes_through_a_short_pipe() -> None:
     assert [len(line) for line in seen] == [1_000_000]
     os.close(reading)
     os.close(writing)
+
+
+def test_what_comes_without_a_pause_is_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all that a fast writer has would be in memory at once."""
+    monkeypatch.setattr(line_protocol, "AT_ONCE", 4)
+    reading, writing = os.pipe()
+    os.write(writing, b"one\ntwo\n")
+    reader = line_protocol.LineReader(reading)
+    assert [reader.read(), reader.read(), reader.read()] == [[b"one"], [b"two"], []]
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_file_comes_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_protocol, "PIECE", 3)
+    sent = [json.loads(line) for line in probe_protocol.file_messages(["seven77", "", "é"])]
+    assert sent == [{"file": "sev"}, {"file": "en7"}, {"file": "7"}, {"file": "é"}, {"whole": True}]
 
 
 def test_a_line_without_end_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
