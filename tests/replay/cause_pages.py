@@ -48,7 +48,7 @@ def shown(name: str, part: str, style: Style = STYLES["en"]) -> str:
     if part == "advise":
         run = report.runs[0]
         made = advice(run, run.ranks[0], report.host.cpus)
-        return "\n".join(advise.advice_lines(Chosen(report, run, run.ranks[0]), made, style))
+        return "\n".join(advise.advice_lines(Chosen(run, run.ranks[0], report.host.cpus), made, style))
     head, *blocks = text_of(report, style).split("\n\n")
     if part == "verdict":
         return FIGURES.split(head)[0]

@@ -39,7 +39,7 @@ def test_a_recordings_statements_agree(recording: Path) -> None:
     found = list(figures.of_translation(text, in_chinese))
     made, ranks = None, [(run, rank) for run in report.runs for rank in run.ranks]
     for number, (run, rank) in enumerate(ranks):
-        chosen, advice = Chosen(report, run, rank), advice_of(run, rank, report.host.cpus)
+        chosen, advice = Chosen(run, rank, report.host.cpus), advice_of(run, rank, report.host.cpus)
         made = advise.as_json(chosen, advice)
         english, chinese = ("\n".join(advise.advice_lines(chosen, advice, style)) for style in (ENGLISH, CHINESE))
         found += figures.of_translation(english, chinese)

@@ -42,7 +42,7 @@ def test_every_figure_of_a_text_that_is_changed_is_found() -> None:
 def test_every_figure_of_a_proposal_that_is_changed_is_found() -> None:
     report = replay_named("hf_trainer_saves")
     run, rank = report.runs[0], report.runs[0].ranks[0]
-    chosen, made = Chosen(report, run, rank), advice_of(run, rank, 2)
+    chosen, made = Chosen(run, rank, 2), advice_of(run, rank, 2)
     data, text = (
         json.loads(wire.encode(report))["runs"][0]["ranks"][0],
         "\n".join(advise.advice_lines(chosen, made, STYLE)),

@@ -49,7 +49,7 @@ def act(args: argparse.Namespace) -> int:
     chosen = choose(args.report, args.run, args.directory, args.rank)
     if not args.json:
         chosen = codec.with_texts(chosen, inert)
-    made = advice(chosen.run, chosen.rank, chosen.report.host.cpus)
+    made = advice(chosen.run, chosen.rank, chosen.cpus)
     if args.json:
         show(json.dumps(as_json(chosen, made), indent=2))
     else:

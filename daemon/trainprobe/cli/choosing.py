@@ -7,15 +7,15 @@ from pathlib import Path
 from trainprobe.cli import FAILED, Refusal, published
 from trainprobe.cli.text import worst
 from trainprobe.model.dataclass import dataclass
-from trainprobe.model.report import Rank, Report, Run
+from trainprobe.model.report import Rank, Run
 from trainprobe.text.saying import saying, word
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    report: Report
     run: Run
     rank: Rank
+    cpus: int  # of the host
 
 
 def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Chosen:
@@ -50,4 +50,4 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
         names = ", ".join(each.name for each in run.ranks)
         values = {"rank": f"{rank!r}", "run": run.key, "names": names}
         raise Refusal(FAILED, saying("no rank {rank} in {run}; there are: {names}", **values))
-    return Chosen(report, run, chosen)
+    return Chosen(run, chosen, report.host.cpus)

@@ -80,8 +80,8 @@ def act(args: argparse.Namespace) -> int:
     if not args.json:
         pair = codec.with_texts(pair, inert)
     a, b = pair
-    busy = others(a.run, a.report.host.cpus), others(b.run, b.report.host.cpus)
-    used = own_cpus(a.run, a.report.host.cpus), own_cpus(b.run, b.report.host.cpus)
+    busy = others(a.run, a.cpus), others(b.run, b.cpus)
+    used = own_cpus(a.run, a.cpus), own_cpus(b.run, b.cpus)
     own = None if used[0] is None or used[1] is None else (used[0], used[1])
     made = compare(a.rank, b.rank, args.batch, busy, own)
     if made is None:
