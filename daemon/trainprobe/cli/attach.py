@@ -55,6 +55,7 @@ def _watch(watching: WatchSetup, pid: int) -> int:
             if session.interrupted:
                 return 128 + session.interrupted
             return FORBIDDEN if session.failure and session.failure.forbidden else FAILED
+        watching.record.begin()
         session.watch()
         watching.status.clear()
         return OK if watching.conclude(session) else FAILED

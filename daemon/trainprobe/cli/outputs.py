@@ -65,6 +65,11 @@ def write(path: Path, pieces: Iterable[str]) -> None:
         raise
 
 
+def are_one(a: Path | None, b: Path | None) -> bool:
+    """Whether both, as ``checked`` gave them, are one ordinary file."""
+    return a is not None and a == b and not _is_special(a)
+
+
 def reason(error: OSError) -> Saying:
     why = saying(error.strerror or str(error))
     return saying("{path}: {why}", path=error.filename, why=why) if error.filename else why
@@ -72,35 +77,58 @@ def reason(error: OSError) -> Saying:
 
 class RecordFile:
     """A recording as it grows, compressed where its name ends with .gz. A full disk ends the recording and not the
-    run."""
+    run. Until it begins, the file is as it was."""
 
     def __init__(self, path: Path | None) -> None:
         """Raises OSError."""
-        self._file: IO[bytes] | None = None
+        self._plain: IO[bytes] | None = None  # None: none is wanted, or it has ended
+        self._file: IO[bytes] | None = None  # the same, or what compresses into it; None: it has not begun
+        self._early: list[bytes] = []
         if path:
-            self._plain = open(path, "wb", opener=_private)  # noqa: SIM115 - open as long as the run
-            self._file = _compressed(self._plain) if path.suffix == ".gz" else self._plain
+            self._path, self._is_new = path, not path.exists()
+            self._plain = os.fdopen(_private(str(path), os.O_WRONLY | os.O_CREAT), "wb")
+
+    def begin(self) -> None:
+        """What is to be recorded runs: now what was in the file before goes."""
+        if self._plain is None:
+            return
+        try:
+            if not _is_special(self._path):
+                self._plain.truncate(0)
+            self._file = _compressed(self._plain) if self._path.suffix == ".gz" else self._plain
+        except OSError as error:
+            self._end(error)
+        for line in self._early:
+            self.line(line)
 
     def line(self, line: bytes) -> None:
-        if self._file is not None:
-            try:
-                self._file.write(line + b"\n")
-                self._file.flush()
-            except OSError as error:
-                self._end(error)
+        if self._plain is None:
+            return
+        if self._file is None:
+            self._early.append(line)
+            return
+        try:
+            self._file.write(line + b"\n")
+            self._file.flush()
+        except OSError as error:
+            self._end(error)
 
     def close(self) -> None:
-        if self._file is not None:
-            try:
+        if self._plain is None:
+            return
+        try:
+            if self._file is not None:
                 self._file.close()
-                self._plain.close()
-            except OSError as error:  # for want of room for the end mark of what is compressed
-                self._end(error)
+            elif self._is_new:
+                self._path.unlink(missing_ok=True)
+            self._plain.close()
+        except OSError as error:  # for want of room for the end mark of what is compressed
+            self._end(error)
 
     def _end(self, error: OSError) -> None:
         what = saying("the recording ends here: {why}", why=reason(error))
         complain(what, word("the report is not affected; name a place with room for it"))
-        self._file = None
+        self._plain = self._file = None
 
 
 def _compressed(file: IO[bytes]) -> IO[bytes]:

@@ -96,6 +96,7 @@ def _observed(watching: WatchSetup, command: list[str], prepare: Callable[[], No
             child.abandon()
             return _not_started(watching, session)
         child.release()
+        watching.record.begin()
         session.watch(child.pidfd)
         watching.status.clear()
         code = child.wait()

@@ -63,10 +63,11 @@ class WatchSetup:
         """Raises Refusal."""
         settings = _settings(args.config)
         try:
-            output = outputs.checked(args.output) if args.output else None
-            record = outputs.RecordFile(outputs.checked(args.record) if args.record else None)
+            output, recording = (outputs.checked(path) if path else None for path in (args.output, args.record))
         except OSError as error:
             raise Refusal(FAILED, outputs.reason(error)) from None
+        if outputs.are_one(output, recording):
+            raise Refusal(WRONG, word("-o and --record name the same file"))
         command: Sequence[str] | None = [*privileges.program(), "observe"]
         if missing := privileges.missing():
             language = Terminal.of(sys.stderr, os.environ, args.lang).language
@@ -78,10 +79,14 @@ class WatchSetup:
                 )
                 remedy = word("install sudo and allow this user to run trainprobe with it, or run as root")
                 raise Refusal(FORBIDDEN, reason, remedy)
+        try:
+            record = outputs.RecordFile(recording)
+        except OSError as error:
+            raise Refusal(FAILED, outputs.reason(error)) from None
         return cls(
             output=output,
             record=record,
-            recording=args.record is not None,
+            recording=recording is not None,
             settings=settings,
             command=list(command or ()),
             patient=bool(missing),

@@ -24,6 +24,8 @@ def say(**message: object) -> None:
     print(json.dumps(message), flush=True)
 
 
+if order["record"]:
+    print('{"frame":{"trainprobe_recording":1}}', flush=True)
 if behaviour == "refuse":
     say(failed={"reason": "this kernel has no BTF", "remedy": "another kernel"})
     sys.exit(1)
@@ -42,7 +44,6 @@ if behaviour == "full":
     sys.exit()
 say(ready=True)
 if order["record"]:
-    print('{"frame":{"trainprobe_recording":1}}', flush=True)
     print('{"frame":{"at":[1,2]}}', flush=True)
 if behaviour == "die":
     sys.exit(9)

@@ -22,6 +22,7 @@ def mode(path: Path) -> int:
 def test_a_new_file_is_for_nobody_else(tmp_path: Path) -> None:
     outputs.write(tmp_path / "report.json", "{}")
     record = outputs.RecordFile(tmp_path / "rec.jsonl")
+    record.begin()
     record.line(b"{}")
     record.close()
     assert [mode(path) for path in sorted(tmp_path.iterdir())] == [0o600, 0o600]
@@ -31,6 +32,7 @@ def test_a_recording_is_compressed_where_its_name_says_so(tmp_path: Path) -> Non
     """Each line is in the file when it was written: a kill costs the end mark alone."""
     path = tmp_path / "rec.jsonl.gz"
     record = outputs.RecordFile(path)
+    record.begin()
     record.line(b"{}")
     assert zlib.decompressobj(31).decompress(path.read_bytes()) == b"{}\n"
     record.line(b"[]")
@@ -47,6 +49,7 @@ def test_no_room_ends_a_recording_and_nothing_else(name: str, tmp_path: Path, mo
     for lines in (1, 0):
         path = tmp_path / f"{lines}-{name}"
         record = outputs.RecordFile(path)
+        record.begin()
         for _ in range(2):
             record.line(b"{}")
         before = resource.getrlimit(resource.RLIMIT_FSIZE)

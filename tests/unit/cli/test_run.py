@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 import os
 import signal
@@ -382,6 +383,46 @@ def test_a_report_that_was_cut_short_is_told_and_not_left(front: Front) -> None:
     assert "cost of watching" in ended.stderr
     assert "the report could not be written: the half that loads eBPF programs ended early\n" in ended.stderr
     assert [path.name for path in front.directory.iterdir()] == ["order.json"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "what", "fake", "code"),
+    [("run", "true", "refuse", 125), ("run", "./script", "", 126), ("attach", "1", "refuse", 1)],
+)
+def test_what_is_not_watched_costs_no_earlier_recording(
+    front: Front, verb: str, what: str, fake: str, code: int
+) -> None:
+    script, old = front.directory / "script", front.directory / "old.jsonl"
+    script.write_text("exit 0\n")  # exec alone finds out that it has no interpreter
+    script.chmod(0o755)
+    old.write_text("earlier\n")
+    assert front(verb, "--record", "old.jsonl", what, fake=fake).returncode == code
+    assert old.read_text() == "earlier\n"
+    assert front(verb, "--record", "new.jsonl", what, fake=fake).returncode == code
+    assert not (front.directory / "new.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz"])
+def test_a_recording_takes_the_place_of_an_earlier_one(front: Front, name: str) -> None:
+    (front.directory / name).write_text("earlier\n" * 1000)
+    assert front("run", "--record", name, "--", "true").returncode == 0
+    data = (front.directory / name).read_bytes()
+    lines = gzip.decompress(data) if name.endswith("gz") else data
+    assert lines == b'{"trainprobe_recording":1}\n{"at":[1,2]}\n'
+
+
+@pytest.mark.parametrize(("verb", "what", "code"), [("run", "true", 125), ("attach", "1", 2)])
+@pytest.mark.parametrize("name", ["r.json", "link"])
+def test_one_file_for_report_and_recording_is_refused(front: Front, verb: str, what: str, code: int, name: str) -> None:
+    (front.directory / "link").symlink_to("r.json")
+    ended = front(verb, "-o", "r.json", "--record", name, what)
+    assert (ended.stderr, ended.returncode) == ("trainprobe: -o and --record name the same file\n", code)
+    assert not (front.directory / "r.json").exists()
+
+
+def test_what_is_no_ordinary_file_takes_both(front: Front) -> None:
+    ended = front("run", "-o", "/dev/stdout", "--record", "/dev/stdout", "--", "true")
+    assert ended.stdout.startswith('{"trainprobe_recording":1}\n{"at":[1,2]}\n{"version": 1')
 
 
 def test_a_report_can_go_to_a_pipe(front: Front) -> None:
