@@ -16,7 +16,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from trainprobe.cli import FAILED, OK, Refusal, outputs, published, show
+from trainprobe.cli import FAILED, OK, WRONG, Refusal, outputs, published, show
 from trainprobe.cli.compose_core import recorded_core
 from trainprobe.cli.style import Style
 from trainprobe.cli.text import text_of
@@ -36,6 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def act(args: argparse.Namespace) -> int:
     try:
         output = outputs.checked(args.output) if args.output else None
+        if outputs.are_one(output, Path(os.path.realpath(args.recording))):
+            remedy = f"trainprobe replay {args.recording} -o REPORT.json"
+            raise Refusal(WRONG, saying("{path} is a recording, no report", path=output), remedy)
         with _opened(args.recording) as lines:
             report, steps = replay(lines, recorded_core)
         if output:

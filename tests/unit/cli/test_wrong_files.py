@@ -128,6 +128,18 @@ def test_a_recording_is_read_compressed_and_cut(tmp_path: Path, capsys: pytest.C
         assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["it.jsonl.gz", "link"])
+def test_a_report_does_not_take_the_place_of_its_recording(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "it.jsonl.gz"
+    file.write_bytes(RECORDING.read_bytes())
+    (tmp_path / "link").symlink_to(file)
+    assert main(["replay", str(file), "-o", str(tmp_path / name)]) == 2
+    assert f"{file} is a recording, no report\n  to mend it: trainprobe replay " in capsys.readouterr().err
+    assert file.read_bytes() == RECORDING.read_bytes()
+
+
 def test_a_wrong_file_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is wrong with it too, but for the words of the JSON reader."""
     file = tmp_path / "it.json"
