@@ -102,7 +102,7 @@ def _stalls(a: Rank, b: Rank) -> int | None:
 
 
 def _peak(a: float | None, b: float | None) -> int | None:
-    return _sign(log(a / b), MEMORY_LEAST) if a and b else None
+    return _sign(log(a / b), MEMORY_LEAST) if a and b and min(a, b) > 0 else None
 
 
 def _sign(value: float, least: float) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from math import copysign, exp, expm1, hypot, log1p, sqrt
+from math import copysign, exp, expm1, hypot, isfinite, log1p, sqrt
 
 from trainprobe.advise import blocked, chance
 from trainprobe.advise.chance import DISTURBED, SURE
@@ -222,8 +222,23 @@ def compare(
     """``samples``: per step in A and B, where the reader knows them; ``others``: as in Comparison; ``own``: shares of
     the host's CPUs that the runs kept busy themselves, where they are known.
 
-    None: one of them has no ordinary steps.
+    None: one of them has no ordinary steps, or figures that no step has.
     """
+    try:
+        made = _compared(a, b, samples, others, own)
+        can_be = made is not None and all(map(isfinite, (made.least, *(made.bounds or ()))))
+    except (ArithmeticError, ValueError):  # there is no logarithm, or it is beyond a float
+        return None
+    return made if can_be else None
+
+
+def _compared(
+    a: Rank,
+    b: Rank,
+    samples: tuple[float, float] | None,
+    others: tuple[float, float],
+    own: tuple[float, float] | None,
+) -> Comparison | None:
     if not (a.ordinary.count and b.ordinary.count and a.ordinary.seconds and b.ordinary.seconds):
         return None
     a_step, b_step = step_seconds(a), step_seconds(b)

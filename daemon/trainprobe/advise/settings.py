@@ -63,7 +63,7 @@ class Advice:
 def advice(run: Run, rank: Rank, cpus: int) -> Advice:
     """Every setting of the table for one rank. ``cpus``: of the host, shared by the ranks that run on it."""
     empty = Advice((), rank.wall_seconds, rank.steps.count, rank.steps.per_second)
-    if not rank.ordinary.count or rank.ordinary.seconds is None:
+    if min(rank.ordinary.count, rank.ordinary.seconds or 0.0, rank.wall_seconds) <= 0:
         why = saying("too few steps were seen to know what an ordinary step is made of; watch it for a minute")
         return replace(empty, refused=why)
     own_cpus = max(1, cpus // max(1, len(run.ranks))) if cpus else 0

@@ -129,7 +129,7 @@ def _headline(made: Advice, style: Style) -> str:
 def _elsewhere(rank: Rank, made: Advice, style: Style) -> Iterator[str]:
     """What is lost to causes that no proposal is about, and what is to be done about each."""
     left = [
-        (cause, lost) for cause, lost in rank.lost.items() if lost >= WORTH * made.wall and cause not in made.mended
+        (cause, lost) for cause, lost in rank.lost.items() if lost >= WORTH * made.wall > 0 and cause not in made.mended
     ]
     if not left:
         return

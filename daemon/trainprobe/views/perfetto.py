@@ -27,6 +27,7 @@ SHARES = "share of step"
 OVERLAP_US = 100.0  # two clocks read one after the other, and rounding: one slice ends where the next one begins
 ORDER = ("steps", "stalls", "in flight during stalls", "phases", "checkpoints", "workers", "events", "GPU")
 NAME_LIMIT = 200
+FARTHEST = 1e12  # seconds: a later time is a wrong one
 
 
 def trace(report: Report, rows: Rows, base_ns: int | None = None) -> dict[str, Any]:
@@ -104,7 +105,7 @@ class _Process:
         return {"ph": kind, "cat": "trainprobe", "name": _text(name), "pid": self.pid, "ts": ts, "args": dict(args)}
 
     def _ts(self, time: float) -> float:
-        return round(time * 1e6 - self._base_ns / 1e3, 3)
+        return round(min(max(time, -FARTHEST), FARTHEST) * 1e6 - self._base_ns / 1e3, 3)
 
     def _thread(self, track: str) -> int:
         if track not in self._threads:
@@ -132,7 +133,7 @@ def _write_rank(process: _Process, report: Report, run: Run, rank: Rank, rows: S
             ("memory in swap (bytes)", rank.samples.swap_bytes),
             ("live workers", rank.samples.workers),
         ):
-            if (value := column[place]) is not None:
+            if place < len(column) and (value := column[place]) is not None:
                 process.counter(name, time, {"value": value})
     for gone in rank.workers.exits:
         how = f"signal {gone.signal}" if gone.signal is not None else f"code {gone.code}"

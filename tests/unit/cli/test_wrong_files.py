@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.replay.replay import replay_named
 from tests.unit.advise.test_comparison import a_rank, drawn, stalls
 from tests.unit.cli import reports
 from trainprobe.cli import main
@@ -57,6 +58,48 @@ def test_a_report_without_a_training(verb: list[str], tmp_path: Path, capsys: py
     told = refused(verb, file, capsys)
     assert "no run with a training" in told
     assert "to mend it: watch one: trainprobe run" in told
+
+
+ABSURD: list[tuple[str, object, dict[str, int]]] = [
+    ("wall_seconds", 0.0, {"compare": 1}),
+    ("stalls.0.seconds", 1e308, {"compare": 1}),
+    ("stalls.0.seconds", 9e18, {"compare": 1}),
+    ("stalls.0.start", -1e308, {}),
+    ("ordinary.count", 10**15, {"compare": 1}),
+    ("ordinary.seconds", 0.0, {"compare": 1}),
+    ("ordinary.stretches", [1e308] * 32, {"compare": 1}),
+    ("counters.phase_seconds.idle", -9e18, {"compare": 1}),
+    ("memory.pss_peak_bytes", -5, {}),
+    ("samples.pss_bytes", [], {}),
+    ("samples.workers", [1], {}),
+    ("samples.time", [1.0], {}),
+]
+"""A figure of a rank that somebody wrote into a report, and which verbs refuse it."""
+
+
+@pytest.mark.parametrize("verb", [["advise", "{}"], ["compare", "{whole}", "{}"], ["report", "{}"]], ids=" ".join)
+@pytest.mark.parametrize(("where", "figure", "codes"), ABSURD)
+def test_figures_that_no_run_has_are_refused_in_a_line(
+    verb: list[str],
+    where: str,
+    figure: object,
+    codes: dict[str, int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole, file = tmp_path / "whole.json", tmp_path / "it.json"
+    whole.write_text(wire.encode(replay_named("checkpoint")))
+    told = json.loads(whole.read_text())
+    place, *keys = told["runs"][0]["ranks"][0], *where.split(".")
+    for key in keys[:-1]:
+        place = place[int(key) if key.isdigit() else key]
+    place[keys[-1]] = figure
+    file.write_text(json.dumps(told))
+    form = ["--format", "perfetto"] if verb[0] == "report" else []
+    code = main([word.replace("{}", str(file)).replace("{whole}", str(whole)) for word in verb] + form)
+    out, err = capsys.readouterr()
+    assert (code, err.count("trainprobe: ")) == (codes.get(verb[0], 0), codes.get(verb[0], 0)), err
+    assert (not out) == bool(code)
 
 
 @pytest.mark.parametrize(
