@@ -210,6 +210,22 @@ def test_the_environment_is_the_callers(front: Front) -> None:
     assert dict(line.split("=", 1) for line in ended.stdout.splitlines()) == {**front.environment, "FAKE": ""}
 
 
+def test_an_entry_of_the_environment_without_a_name_ends_nothing(front: Front) -> None:
+    """Python starts nothing with one: `execve` itself does."""
+    entries = [b"=x", b"alone", *(f"{name}={value}".encode() for name, value in front.environment.items()), b"FAKE="]
+    script = (
+        "import ctypes, sys\n"
+        "def made(*of): return (ctypes.c_char_p * (len(of) + 1))(*of, None)\n"
+        f"arguments = made(sys.executable.encode(), {str(FRONT).encode()!r}, b'run', b'--', b'env')\n"
+        f"ctypes.CDLL(None).execve(sys.executable.encode(), arguments, made(*{entries!r}))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=front.directory, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 0
+    assert dict(line.split("=", 1) for line in ended.stdout.splitlines()) == {**front.environment, "FAKE": ""}
+
+
 @pytest.mark.parametrize("ignored", [(), (signal.SIGCHLD, signal.SIGTTOU, signal.SIGHUP)], ids=["none", "some"])
 def test_signal_dispositions_are_the_callers(front: Front, ignored: tuple[signal.Signals, ...]) -> None:
     """A caller that ignores SIGCHLD has the kernel throw away how its children ended."""

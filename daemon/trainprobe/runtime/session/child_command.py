@@ -64,10 +64,11 @@ class Launched:
 
 
 def original_environment() -> dict[bytes, bytes]:
-    """The environment that we were started with: Python itself adds LC_CTYPE in the C locale (PEP 538)."""
+    """The environment that we were started with: Python itself adds LC_CTYPE in the C locale (PEP 538). Without what
+    has no name, which its execve refuses."""
     with open("/proc/self/environ", "rb") as file:
         entries = file.read().split(b"\0")
-    return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if equals}
+    return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if name and equals}
 
 
 def give_back(before: Mapping[signal.Signals, Any]) -> None:
