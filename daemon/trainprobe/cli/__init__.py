@@ -3,6 +3,9 @@ others are what these share."""
 
 from __future__ import annotations
 
+from trainprobe.cli import interrupts
+
+# isort: split
 import argparse
 import errno
 import gc
@@ -242,3 +245,6 @@ def _add_language(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lang", choices=LANGUAGES, help="language of what is printed (default: LANG's, else English): %(choices)s"
     )
+
+
+interrupts.as_before()

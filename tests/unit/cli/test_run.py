@@ -365,6 +365,30 @@ def test_an_alarm_set_before_us_is_the_commands(front: Front) -> None:
     assert front("run", "--", "sh", "-c", script, fake="alarm").returncode == 42
 
 
+def test_an_interrupt_while_the_program_is_imported_is_silent() -> None:
+    """At the import of a module that comes late among those of the program."""
+    script = (
+        "import importlib.abc, os, signal, sys\n"
+        "class Interrupt(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'trainprobe.text.saying': os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "import trainprobe.cli\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=30
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
+
+
+def test_an_interrupt_of_a_program_that_is_imported_is_an_exception() -> None:
+    script = "import signal, trainprobe.cli; assert signal.getsignal(2) is signal.default_int_handler"
+    prepared = "import signal; signal.signal(2, signal.default_int_handler); "
+    ended = subprocess.run([sys.executable, "-c", prepared + script], env={"PYTHONPATH": str(ROOT)}, timeout=30)
+    assert ended.returncode == 0
+
+
 def test_an_interrupt_before_the_start_starts_nothing(front: Front) -> None:
     child = front.start("run", "--", "touch", "started", fake="refuse", stdin=subprocess.DEVNULL)
     child.send_signal(signal.SIGINT)
