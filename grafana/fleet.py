@@ -190,7 +190,7 @@ def _agents(q: Queries) -> list[Line]:
             "Hosts without a source",
             "How many hosts lack it, by source; not ready: something that a host needs has failed.",
             Q(f"count by (source) ({SOURCES_DOWN}{q.scope.host()})", "{{source}}"),
-            Q(f"count(trainprobe_ready{q.scope.host()} == 0)", "not ready"),
+            Q(f"sum(trainprobe_ready{q.scope.host()} == bool 0)", "not ready"),
             unit=COUNT,
             none="none, as far as is known",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -22,7 +23,8 @@ in_english = cache(outcome)
 def in_ids() -> dict[str, Any]:
     """By recording."""
     command = [sys.executable, "-m", "tests.replay.pseudo"]
-    return dict(json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
+    same = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # the code that is tested here, not what is installed
+    return dict(json.loads(subprocess.run(command, cwd=ROOT, env=same, check=True, stdout=subprocess.PIPE).stdout))
 
 
 def without(value: Any, name: str) -> Any:
