@@ -372,7 +372,8 @@ int on_name_begin(struct call_entry *e) {
             key.dev = t.dev;
             key.ino = t.ino;
             struct file_use *u = files.lookup(&key);
-            changes = u && (is_writable(&t) || is_reader(u, fd)); /* other readers end nothing */
+            if (!u || !(is_writable(&t) || is_reader(u, fd)))
+                return 0; /* other readers end nothing */
         } else if (kind == CALL_DUP && form && resolve_regular(fd, &t) && is_writable(&t)) {
             key.dev = t.dev;
             key.ino = t.ino;
