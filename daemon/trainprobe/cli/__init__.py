@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if sys.stderr is None:  # closed by the caller: what is meant for it would go to stdout
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
+        _read_by_nobody()
     try:
         return _run(_verb_first(given))
     except KeyboardInterrupt:
@@ -176,13 +176,18 @@ def tell(*lines: Text) -> None:
         on_stderr(translated(line))
 
 
+def _read_by_nobody() -> None:
+    """What goes to stderr from now on is dropped."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
+
+
 def on_stderr(text: str, end: str = "\n") -> None:
     """Print it. Where nobody can read it any more (`2>&1 | head`, a full disk, a terminal that is gone) that changes
     nothing else: what the program does and its exit code are the same."""
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except OSError:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
+        _read_by_nobody()
 
 
 def _translator() -> Callable[[Text], str]:
