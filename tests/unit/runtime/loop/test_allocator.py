@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -44,3 +45,43 @@ def test_what_was_freed_goes_back_though_something_above_it_stays() -> None:
     left = grown("allocator.limit_arenas()", "allocator.give_back()")
     assert kept > 16_000_000
     assert left < 4_000_000
+
+
+SMALL = """
+from trainprobe.runtime.loop import allocator
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+early = [[number] for number in range(100_000)]  # lies in Python's arenas, and ends there
+{first}
+before = resident()
+passing = [[(at, number) for number in range(1000)] for at in range(500)]
+kept = [many[0] for many in passing]
+early[0].extend(range(100))
+assert early[0][-1] == 99 and early[1] == [1]
+del early[1:], passing
+{then}
+print(resident() - before)
+"""
+
+
+def scattered(first: str, then: str) -> int:
+    """Bytes that half a million tuples leave behind, one in a thousand of which stays."""
+    script = SMALL.format(first=first, then=then)
+    return int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout)
+
+
+def test_of_small_objects_too_only_the_pages_of_those_in_use_stay() -> None:
+    kept = scattered("pass", "pass")
+    left = scattered("allocator.limit_arenas()", "allocator.give_back()")
+    assert kept > 20_000_000
+    assert left < 5_000_000
+
+
+def test_an_allocator_that_somebody_chose_stays() -> None:
+    for chosen in ("malloc", "debug"):
+        subprocess.run(
+            [sys.executable, "-c", SMALL.format(first="allocator.limit_arenas()", then="allocator.give_back()")],
+            env={**os.environ, "PYTHONMALLOC": chosen}, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
