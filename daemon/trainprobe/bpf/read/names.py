@@ -9,13 +9,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Container
+from operator import itemgetter
 
 from trainprobe.model.text import LONGEST_PATH
 
 MAX_NAMES = 4096
 """Of the host. Beyond, the name that was given or found open longest ago goes, of the user who has most."""
 KEPT = 256
-"""So many of a user are kept though the process that wrote the file has ended: another one may rename it."""
+"""So many of the host are kept though the process that wrote the file has ended: another one may rename it. Thousands,
+of six small objects each, would hold the memory of whatever was beside them."""
+LOOKED_AT = 16
+"""So many names are looked at for each process that ends, to find those of ended ones."""
 MOVES = 8
 """So often a folder is followed before another file is opened in it: who renames thousands to and fro pays for it."""
 
@@ -39,7 +43,7 @@ class Names:
     def __init__(self) -> None:
         self._places: dict[Key, tuple[_Folder, str, int]] = {}  # folder, name in it, user
         self._users: dict[int, OrderedDict[Key, None]] = {}  # the last one given or found open comes last
-        self._many: set[int] = set()  # users with more than ``KEPT``
+        self._ends = 0  # since all names were looked at
         self._folders: dict[tuple[int, str], _Folder] = {}  # by space and path: those in which a name means a file
         self._order: list[tuple[int, str]] = []
 
@@ -70,8 +74,6 @@ class Names:
         self._places[key] = folder, name, user
         keys = self._users.setdefault(user, OrderedDict())
         keys[key] = None
-        if len(keys) > KEPT:
-            self._many.add(user)
         if len(self._places) > MAX_NAMES:
             most = max(self._users.values(), key=len)
             self._drop(next(iter(most)))
@@ -82,13 +84,18 @@ class Names:
             self._users[place[2]].move_to_end(key)
 
     def forget_ended(self, lives: Container[int]) -> None:
-        """Let go of what ended processes named, the oldest first; ``lives``: those that have not ended."""
-        for user in tuple(self._many):
-            keys = self._users.get(user, ())
-            while len(keys) > KEPT and (oldest := next(iter(keys)))[0] not in lives:
-                self._drop(oldest)
-            if len(keys) <= KEPT:
-                self._many.discard(user)
+        """A process has ended: let go of what such ones named beyond ``KEPT``, the oldest of the user who has most
+        first; ``lives``: those that have not ended."""
+        self._ends += 1
+        if self._ends * LOOKED_AT < len(self._places):
+            return
+        self._ends = 0
+        ended: list[tuple[int, Key]] = []  # the latest of each user come first
+        for keys in self._users.values():
+            ended += enumerate(key for key in reversed(keys) if key[0] not in lives)
+        ended.sort(key=itemgetter(0))
+        for _, key in ended[KEPT:]:
+            self._drop(key)
 
     def forget(self, path: str, space: int = 0) -> None:
         """The name means no file any more."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from trainprobe.bpf.read.decode import NamedFile
-from trainprobe.bpf.read.names import KEPT, MAX_NAMES, MOVES, Key, Names
+from trainprobe.bpf.read.names import KEPT, LOOKED_AT, MAX_NAMES, MOVES, Key, Names
 from trainprobe.bpf.read.paths import Paths
 from trainprobe.collect.procfs import Proc
 from trainprobe.model.event import FileEvent, FileEventKind
@@ -52,22 +52,41 @@ def test_a_name_counts_for_the_user_of_its_process(tmp_path: Path) -> None:
     assert (paths.of(8, 1, 1), paths.of(7, 1, 2)) == ("/out/1", "")
 
 
+def ended(names: Names, lives: set[int]) -> None:
+    """As many processes as it takes until all names have been looked at."""
+    for _ in range(MAX_NAMES // LOOKED_AT):
+        names.forget_ended(lives)
+
+
 def test_of_ended_processes_the_latest_names_are_kept() -> None:
     names = Names()
     for number in range(1000):
         names.remember(key(number, pid=2), f"/its/{number}", MINE)
     for number in range(1000, 1010):
         names.remember(key(number, pid=3), f"/other/{number}", MINE)
-    names.forget_ended({2, 3})
+    ended(names, {2, 3})
     assert len(names) == 1010, "both live"
-    names.forget_ended({3})
-    assert len(names) == KEPT
+    ended(names, {3})
+    assert len(names) == KEPT + 10
     assert names.file("/its/999") == key(999, pid=2), "somebody else may rename it"
     assert (names.of(key(0, pid=2)), names.file("/its/0")) == ("", None)
     for number in range(1000):
         names.remember(key(number, pid=3), f"/other/{number}", MINE)
-    names.forget_ended({3})
+    ended(names, {3})
     assert all(names.of(key(number, pid=3)) for number in range(1010)), "of one that lives none goes"
+
+
+def test_of_many_users_ended_processes_no_more_are_kept_and_whoever_has_few_loses_none() -> None:
+    names = Names()
+    for number in range(10):
+        names.remember(key(number, pid=1), f"/few/{number}", YOURS)
+    for number in range(2000):
+        names.remember(key(number, pid=2), f"/many/{number}", 2000 + number % 16)
+    ended(names, set())
+    assert len(names) == KEPT
+    assert all(names.file(f"/few/{number}") for number in range(10))
+    assert names.file("/many/1999")
+    assert not names.file("/many/1000")
 
 
 def test_the_totals_of_a_processs_files_are_named_after_its_end(tmp_path: Path) -> None:
@@ -79,7 +98,8 @@ def test_the_totals_of_a_processs_files_are_named_after_its_end(tmp_path: Path) 
         paths.resolve(NamedFile(event, 3, -100, -100, b"/out/%d" % number, b"", ()))
     paths.forget(7)
     assert paths.complete(FileEvent(FileEventKind.CLOSED, 2, 7, 7, 1, 1, "")).path == "/out/1"
-    paths.forget(8)
+    for _ in range(1000 // LOOKED_AT + 1):
+        paths.forget(8)
     assert (paths.of(7, 1, 1), paths.of(7, 1, 1000)) == ("", "/out/1000")
 
 
