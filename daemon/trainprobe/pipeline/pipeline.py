@@ -24,6 +24,7 @@ from trainprobe.model.moment import NS, Moment, Offsets
 from trainprobe.model.report import Host, Report, Run
 from trainprobe.model.resume_state import KeptRank, ResumedJob, ResumedRun
 from trainprobe.model.sample import LimitSample
+from trainprobe.model.settled import settled, whole
 from trainprobe.model.step_deadline import Armed
 from trainprobe.model.steprow import RankSteps
 from trainprobe.pipeline.host import HostState
@@ -198,7 +199,8 @@ class Pipeline:
         """Keep of long ended runs only their reports."""
         for name, run in list(self.runs.items()):
             if run.end_ns is not None and self._now - run.end_ns >= SETTLED_NS:
-                self._settled[name] = self._jobs.with_goodput(run_report(run, self._offsets.known(at), self._host.cpus))
+                made = run_report(run, self._offsets.known(at), self._host.cpus)
+                self._settled[name] = settled(self._jobs.with_goodput(made))
                 del self.runs[name]
                 self._routing.forget(name)
 
@@ -269,12 +271,13 @@ class Pipeline:
 
     def report(self, at: Moment, *, reuse: bool = False) -> Report:
         """Everything known, as of ``at``. ``reuse``: where a run has only made even steps since an earlier report, its
-        part may be that one's, for a second and until its turn comes (``MADE_ANEW``)."""
+        part may be that one's, for a second and until its turn comes (``MADE_ANEW``); long ended ones are settled."""
         at = self._offsets.known(at)
         seen = {name: news(run) for name, run in self.runs.items()}
         kept = self._kept_parts(seen, at.monotonic_ns) if reuse else {}
         self._parts = {name: kept.get(name) or self._part(run, at, seen[name]) for name, run in self.runs.items()}
-        return self._host.report(at, [*self._settled.values(), *(part.run for part in self._parts.values())])
+        ended = self._settled.values() if reuse else map(whole, self._settled.values())
+        return self._host.report(at, [*ended, *(part.run for part in self._parts.values())])
 
     def _kept_parts(self, seen: Mapping[str, object], now_ns: int) -> dict[str, _Part]:
         """The parts of the latest report that serve for the next one, too."""

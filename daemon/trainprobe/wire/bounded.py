@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from itertools import zip_longest
 from typing import Any
 
 from trainprobe.model.report import Rank, Report, Run, Samples
+from trainprobe.model.settled import is_settled
 from trainprobe.wire import codec
 
 LISTED = 200  # the contract: lists hold the latest 200 of each
@@ -131,11 +133,13 @@ class _RunText:
         self.run = run
         self.age = run.ended is not None, -(run.started if run.ended is None else run.ended)
         self.first = min(len(run.ranks), RANKS_FIRST)
-        self._known = before._entries if before is not None else {}
+        self._settled = is_settled(run)  # there is no later state, and whoever looks has its objects made anew
+        self._known = before._entries if before is not None and not self._settled else {}
         self._entries: dict[int, tuple[Any, bytes]] = {}  # by the object's id
         self._waiting = self._encode()
         self._pieces: list[tuple[int, str, bytes]] = []  # number of the rank, list or "" for the rank itself, JSON
-        self._sizes: list[int] = []
+        self._sizes = array("L")
+        self._over = False  # there are no more pieces
         self._joined = 0, b""  # so many pieces, as they were joined last
         self.guess: int = before.guess if before is not None else 0
         """Bytes of the pieces that were asked for, at first those of an earlier state of the run."""
@@ -150,6 +154,7 @@ class _RunText:
             return self._sizes[number]
         piece = next(self._waiting, None)
         if piece is None:
+            self._over = True
             return None
         _, name, data = piece
         self._pieces.append(piece)
@@ -162,18 +167,21 @@ class _RunText:
         """The run with its first ``count`` pieces: mostly the same as in the report before."""
         if self._joined[0] != count:
             self._joined = count, b"".join(self._parts(count))
+        if self._settled and self._over:
+            self._pieces.clear()
         return self._joined[1]
 
     def _parts(self, count: int) -> Iterator[bytes]:
         ranks: list[bytes] = []
         lists: list[dict[str, list[bytes]]] = []
-        for number, name, data in self._pieces[1:count]:
+        pieces = self._pieces or [*self._encode()]
+        for number, name, data in pieces[1:count]:
             if name:
                 lists[number].setdefault(name, []).append(data)
             else:
                 ranks.append(data)
                 lists.append({})
-        yield self._pieces[0][2] + b',"ranks":['
+        yield pieces[0][2] + b',"ranks":['
         for number, (rank, entries) in enumerate(zip(ranks, lists)):
             yield b"," + rank if number else rank
             yield from _lists_text(entries)
@@ -181,7 +189,7 @@ class _RunText:
 
     def _encode(self) -> Generator[tuple[int, str, bytes], None, None]:
         yield 0, "", _open(self.run, {"ranks"})
-        ranks = self.run.ranks
+        ranks = list(self.run.ranks)
         for number, rank in enumerate(ranks):
             yield number, "", self._of(rank, _rank)
         for entries in zip_longest(*(_entries(rank) for rank in ranks), fillvalue=()):
@@ -191,6 +199,8 @@ class _RunText:
 
     def _of(self, entry: Any, make: Callable[[Any], bytes] | None = None) -> bytes:
         """The same bytes for the same object."""
+        if self._settled:
+            return (make or _encoded)(entry)
         found = self._known.get(id(entry))
         if found is None or found[0] is not entry:
             found = entry, (make or _encoded)(entry)

@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Any
 
 from trainprobe.model.message import Message
+from trainprobe.model.settled import SettledRanks
 from trainprobe.model.text import spelt_out
 from trainprobe.text.saying import Saying, saying
 
@@ -119,6 +120,8 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _members(value: Any) -> Any:
+    if value.__class__ is SettledRanks:
+        return list(value)
     own, read = _reader(value.__class__)
     return dict(zip(own, read(value)))
 
@@ -147,7 +150,7 @@ def finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, SettledRanks)):
         return [finite(item) for item in value]
     if dataclasses.is_dataclass(value):
         return {name: finite(getattr(value, name)) for name in names(value.__class__)}

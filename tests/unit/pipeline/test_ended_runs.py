@@ -13,7 +13,7 @@ from trainprobe.derive.steps.interval import Interval
 from trainprobe.model.event import RankSeen, RunEnded, RunStarted
 from trainprobe.model.frame import Frame
 from trainprobe.model.moment import NS
-from trainprobe.model.report import Report, Run
+from trainprobe.model.report import Rank, Report, Run
 from trainprobe.model.sample import SharedSample
 from trainprobe.pipeline import ENDED, SETTLED_NS, Pipeline
 from trainprobe.pipeline.pipeline import ENDED_AT_ONCE, ENDED_RANKS, TELLING_NS
@@ -74,6 +74,17 @@ def test_a_process_that_has_ended_holds_on_to_no_ledgers_of_its_steps() -> None:
     (rank,) = pipeline.report(moment(driver.now)).runs[0].ranks
     assert rank.steps.count == 200
     assert rank.ordinary.states["compute"] > 0.01
+
+
+def test_a_settled_run_is_one_block_until_somebody_looks() -> None:
+    pipeline = Pipeline()
+    driver = a_run(pipeline, 10 * NS)
+    told = only(later(pipeline, driver.now + SETTLED_NS + ns(1)))
+    gc.collect()
+    before = sum(isinstance(one, Rank) for one in gc.get_objects())
+    (run,) = pipeline.report(moment(driver.now + SETTLED_NS + ns(2)), reuse=True).runs
+    assert sum(isinstance(one, Rank) for one in gc.get_objects()) == before
+    assert (len(run.ranks), list(run.ranks), run.ranks[0], run.ranks[:1]) == (1, told.ranks, told.ranks[0], told.ranks)
 
 
 def test_a_pid_that_comes_again_is_of_the_later_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from tests.unit.exporters.reports import a_busy_rank
 from tests.unit.wire import strategies
 from tests.unit.wire.test_report import filled
 from trainprobe.model.report import Checkpoint, Evidence, Rank, Report, Run, Samples, Stall, Totals
+from trainprobe.model.settled import settled
 from trainprobe.wire import bounded as bounded_report
 from trainprobe.wire import report as wire
 from trainprobe.wire.bounded import BoundedReport, Encoded
@@ -193,3 +195,32 @@ def test_ids_that_a_user_was_lent_share_his_part_of_the_bytes() -> None:
         for who in (str, lambda user: payer.get(user, user))
     )
     assert together > 2 * apart
+
+
+def test_a_settled_run_is_published_as_it_was_whatever_room_there_is() -> None:
+    runs = [a_run("a", 3, 40, ended=5.0), a_run("b", 2, 30, user="bob", ended=6.0)]
+    before = Report(generated=1.0, runs=runs)
+    after, encoded = replace(before, runs=[settled(run) for run in runs]), Encoded()
+    size = len(BoundedReport(before).encode(LIMIT))
+    for limit in (size, size // 2, size, size // 4, size - 1, size):
+        made = BoundedReport(after, encoded=encoded.next_report())
+        whole, own = BoundedReport(before), ({"b"}, replace(after, runs=[]))
+        assert made.encode(limit) == whole.encode(limit)
+        assert made.encode(limit, *own) == whole.encode(limit, *own)
+
+
+def test_of_a_settled_run_no_objects_stay() -> None:
+    """Thousands of small ones that live for hours hold the memory of all that was beside them."""
+    report, encoded = Report(generated=1.0, runs=[settled(a_run("r", 8, 200, ended=5.0))]), Encoded()
+
+    def left() -> tuple[int, int]:
+        gc.collect()
+        found = gc.get_objects()
+        return sum(isinstance(one, (Rank, Stall)) for one in found), len(found)
+
+    told, before = left()
+    for _ in range(3):
+        BoundedReport(report, encoded=encoded.next_report()).encode(LIMIT)
+    told_after, after = left()
+    assert told_after == told
+    assert after < before + 50

@@ -15,6 +15,7 @@ from trainprobe.derive.steps.tiers import TierRows
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Rank, Report, Run, has_ended
+from trainprobe.model.settled import whole
 from trainprobe.model.steprow import TIERS, RankSteps, StepRow, Tier
 from trainprobe.store.records import Batch, Listed, RankKey, RankRow, RunRow, StallRow, StepsRow
 from trainprobe.wire import codec
@@ -102,7 +103,7 @@ class Changes:
         for run in report.runs:
             if run.key in self._ended or not wire.fit_run(run.key):
                 continue
-            self._run(run, report, kept, now_ns, everything, changed)
+            self._run(whole(run), report, kept, now_ns, everything, changed)
         return changed
 
     def go_on(self, run: str, rank: str, tier: int, row: StepRow) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainprobe.config.schema import Privacy
 from trainprobe.model.report import Report, Run
+from trainprobe.model.settled import whole
 from trainprobe.wire import codec
 
 
@@ -20,6 +21,7 @@ def withheld(report: Report, privacy: Privacy) -> Report:
 
 
 def _run(run: Run, privacy: Privacy) -> Run:
+    run = whole(run)
     if not privacy.paths:
         run = _without_paths(run)
     command = run.command if privacy.command_lines else []

@@ -11,6 +11,7 @@ from pathlib import Path
 from trainprobe.collect.owners import Owners
 from trainprobe.model.moment import NS
 from trainprobe.model.report import Report, Run
+from trainprobe.model.settled import is_settled
 from trainprobe.runtime.loop.guard import described
 from trainprobe.runtime.publishing import rundir
 from trainprobe.runtime.publishing.owner_reports import OwnerReports
@@ -153,6 +154,8 @@ class Publisher:
 
 def _latest_stalls(run: Run) -> list[object]:
     """What changes when a stall opens, ends, or is told otherwise: its owner should not wait for it."""
+    if is_settled(run):
+        return []
     latest = (stall for rank in run.ranks for stall in rank.stalls[-1:])
     return [(stall.id, stall.end, stall.cause, stall.python_stack) for stall in latest]
 
