@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 
 MMAP_BYTES = 128 << 10
 """Blocks of this size go back to the kernel when they are freed. Left alone, glibc raises it to the largest one seen,
@@ -52,7 +53,11 @@ def _leave_arenas() -> None:
 
 
 def give_back() -> None:
-    """Return free pages between those in use; takes a millisecond."""
+    """Return free pages between those in use; takes some milliseconds.
+
+    Only a full collection lets go of the dead tuples that CPython keeps to use again, after a peak two thousand of each
+    length up to twenty, strewn over the heap (Objects/tupleobject.c)."""
+    gc.collect()
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

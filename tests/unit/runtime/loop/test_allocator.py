@@ -85,3 +85,26 @@ def test_an_allocator_that_somebody_chose_stays() -> None:
             [sys.executable, "-c", SMALL.format(first="allocator.limit_arenas()", then="allocator.give_back()")],
             env={**os.environ, "PYTHONMALLOC": chosen}, check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
+
+
+PEAK = """
+import gc
+from trainprobe.runtime.loop import allocator
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+allocator.limit_arenas()
+gc.set_threshold(10_000, 10, 10)
+before = resident()
+passing = [(tuple([number] * length), bytes(700)) for number in range(2000) for length in range(1, 20)]
+assert resident() - before > 30_000_000
+del passing
+allocator.give_back()
+print(resident() - before)
+"""
+
+
+def test_dead_tuples_that_python_keeps_hold_no_pages() -> None:
+    left = int(subprocess.run([sys.executable, "-c", PEAK], capture_output=True, check=True, text=True).stdout)
+    assert left < 4_000_000
