@@ -81,6 +81,7 @@ def advice(run: Run, rank: Rank, cpus: int) -> Advice:
 
 
 PROCESSES = "worker_startup.processes_started"  # the evidence that those started were no loader's
+EPOCH = "worker_startup.epoch_seconds"  # the evidence of what one epoch loses to it
 CAUSES = {
     "batch_size": ("fake_batching",),
     "num_workers": ("data_cpu", "data_storage", "data_inline", "memory_pressure", "swap"),
@@ -309,6 +310,10 @@ def _persistent(facts: SettingsInput) -> ProposedSetting:
     shared = sum("worker_startup" in stall.shares for stall in facts.rank.stalls)  # a save at the same edge may be more
     edges = max(facts.rank.counters.stalls.get("worker_startup", 0), shared)
     edges -= len(others)
+    for found in (one for one in facts.rank.bottlenecks if one.cause == "worker_startup"):
+        each = next((one.value for one in found.evidence if one.key == EPOCH), None)
+        edges += round(found.seconds / each) if isinstance(each, float) and each > 0 else 0
+        lost += found.seconds
     if edges <= 0:
         seen = facts.rank.workers
         reason = saying("no workers were started again between epochs while it was watched")

@@ -52,6 +52,20 @@ class WorkerStarts:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewals:
+    """Loader workers that were started again in ordinary steps."""
+
+    workers: int
+    times: float  # that they were started together
+    fetches: int  # of the steps in which they were
+    waits_ns: float  # in these fetches, beyond those of other steps
+    pool: Sequence[float]  # of all workers in these steps, ns by leaf
+    spawned: bool  # each imports everything again
+    stacks: Sequence[Sequence[str]]  # of workers that were not idle
+    usual: bool  # in most ordinary steps
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen(Sequence[NoReturn]):
     """Evidence that nobody gathered for a window, and why. It is false and empty: a rule finds nothing in it."""
 
@@ -144,6 +158,7 @@ class Window:
     servers: Collection[str] = ()  # peers of sockets that earlier waits were found to be for, and no ranks
     feeder: Feeder | None = None  # of all ordinary steps
     blocked_workers: BlockedWorkers | None = None  # of all ordinary steps
+    renewals: Renewals | None = None  # in all ordinary steps so far; None: there were none
     beside_saves: WaitsBesideSaves | None = None  # of all ordinary steps
     fetch_bytes: float | None = None  # in shared memory, mean; None: not told, or none is there
     restored: str = ""  # a checkpoint of the run that the driver was found reading in it; "": none was

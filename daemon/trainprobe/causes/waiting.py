@@ -223,6 +223,8 @@ def new_epoch(window: Window) -> list[Evidence]:
     those of a step differ.)"""
     starts, more = window.starts, round(window.extra_fetches)
     again = not isinstance(starts, Unseen) and not starts.first and starts.count + starts.due > 0
+    if isinstance(starts, Unseen):
+        again = window.renewals is not None and window.renewals.usual
     one = 1 if window.fetches_per_backward else 2  # several steps may train on the first
     if again or (more >= one and window.fetches_per_backward <= 1):
         return [Evidence.of(NEW_EPOCH(), max(0, more), "", window.driver_pid)]

@@ -139,6 +139,7 @@ class WorkerPool:
     dead: set[int] = field(default_factory=set)  # the pids of these
     exits_by_reason: dict[str, int] = field(default_factory=dict)
     driver_ended: bool = False
+    spawned: int = 0  # of those started: each imports everything again
     _signals: dict[int, ProcessEvent] = field(default_factory=dict)
     _oom: dict[int, int] = field(default_factory=dict)
     _given_up: set[int] = field(default_factory=set)  # ended by the driver after its step was late: a consequence
@@ -162,6 +163,7 @@ class WorkerPool:
                 )
                 if role == "worker":
                     self._started(event.at_ns)
+                    self.spawned += event.ppid in self.live  # by a fork server
         elif kind == ProcessEventKind.EXEC:
             self._execed(event)
         elif kind == ProcessEventKind.SIGNAL:
@@ -203,9 +205,11 @@ class WorkerPool:
             return
         life.comm, life.executed = event.comm, True
         role = role_of(event.comm, event.command)
-        counted, life.role = life.role == "worker" != role, role
-        if counted:
+        counted, life.role = life.role == "worker", role
+        if counted and role != "worker":
             self._uncount(life)
+        elif counted:
+            self.spawned += 1
         life.output = folder_of(event.command) if role == "compiler" else ""
 
     def _uncount(self, child_command: Life) -> None:
@@ -279,6 +283,10 @@ class WorkerPool:
 
     def starts_in(self, start_ns: int, end_ns: int) -> int:
         return sum(1 for at in self.starts if start_ns <= at < end_ns)
+
+    def gone_since(self, since_ns: int) -> bool:
+        """Whether all workers of a loader went since then: with the training, or between two epochs."""
+        return self.count == 0 and any(at >= since_ns for at in self.ends)
 
     def renewed_ns(self, start_ns: int, end_ns: int) -> int:
         """How long before the end of an interval the workers were started that live then in place of those that lived

@@ -91,7 +91,7 @@ KINDS: dict[Cause, frozenset[Kind]] = {
     Cause.DATA_CPU: frozenset({_S, _B}),
     Cause.DATA_STORAGE: frozenset({_S, _B}),
     Cause.DATA_INLINE: frozenset({_S, _B}),
-    Cause.WORKER_STARTUP: frozenset({_S}),
+    Cause.WORKER_STARTUP: frozenset({_S, _B}),
     Cause.WORKER_DEATH: frozenset({_E}),
     Cause.OOM_KILL: frozenset({_E, _W}),
     Cause.WORKER_HANG: frozenset({_S}),

@@ -389,7 +389,7 @@ def _starved(fold: RankState) -> bool:
 
 
 def _idle_workers(fold: RankState) -> bool:
-    return _busy(fold) < BUSY and not (_starved(fold) or fold.ordinary.works_in_waits)
+    return _busy(fold) < BUSY and not (_starved(fold) or fold.ordinary.works_in_waits or fold.lives.renewed.waited_for)
 
 
 def _busy(fold: RankState) -> float:

@@ -276,6 +276,15 @@ def test_persistent_workers() -> None:
     assert (told.proposed, told.gain) == ("True", pytest.approx(9.0))  # first batches are no part of it
 
 
+def test_workers_that_start_again_in_each_step_are_kept() -> None:
+    rank = a_rank(cpu=0.05)
+    evidence = [Evidence("time lost at the edge of the epoch", 0.2, "s", key="worker_startup.epoch_seconds")]
+    rank.bottlenecks = [Bottleneck("worker_startup", 0.5, 100.0, "", evidence)]
+    told = settings(rank)["persistent_workers"]
+    assert (told.proposed, told.gain) == ("True", pytest.approx(100.0))
+    assert str(told.reason) == "workers were started again 500 times, 200 ms each"
+
+
 def test_workers_that_start_again_beside_a_longer_save_are_counted() -> None:
     rank = a_rank(cpu=0.05)
     rank.stalls = [stall("checkpoint", 3.0, n) for n in (100, 200)]

@@ -262,3 +262,99 @@ def test_waits_far_apart_are_one_stall_only_where_workers_are_late_in_turn(
     assert rank.lost == {"data_cpu": pytest.approx(20 * 0.15, rel=0.02)}
     assert len(rank.stalls) == stalls
     assert stalls == 1 or rank.stalls[-1].period.steps == 6  # type: ignore[union-attr]
+
+
+def short_epochs(
+    start: float,
+    batch: float,
+    *,
+    micro: int = 1,
+    step: float = 0.05,
+    spawned: bool = False,
+    stack: tuple[str, ...] = (),
+) -> Rank:
+    """One step an epoch, of ``micro`` batches, and four new workers for each: each starts within ``start``, and makes a
+    batch where there is one for it."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for first in range(2000, 2000 + 80 * COUNT, COUNT):
+        for pid in range(first, first + COUNT):
+            if first > 2000:
+                driver.die(pid - COUNT)
+            driver.fork(pid)
+            if spawned:
+                command = ("python", "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork")
+                driver.events.append(
+                    ProcessEvent(ProcessEventKind.EXEC, driver.now, pid, driver.pid, "python", command=command)
+                )
+        driver.work(COUNT * start + micro * batch)
+        driver.spend(start, Leaf.POLL, Region.FETCH)
+        if stack:
+            driver.events.append(StackSeen(driver.now, first, first, stack, running=True))
+        for place in range(micro):
+            driver.fetch(0.0 if place else batch, Leaf.POLL)
+            driver.spend(step / 2)
+            driver.backward(step / 2)
+        driver.optimizer()
+        driver.fetches += 1  # the epoch's end is found
+        pipeline = played(driver, pipeline, host=HostSample(cpus=8))
+    driver.exit()
+    return rank_of(played(driver, pipeline), driver)
+
+
+JUDGED = 71
+"""Epochs behind the start-up, which the first eight steps and the run's first workers belong to."""
+
+
+@pytest.mark.parametrize("spawned", [False, True])
+def test_workers_that_start_anew_in_each_ordinary_step_are_told(spawned: bool) -> None:
+    """One batch an epoch: no step is late."""
+    start = 1.2 if spawned else 0.05
+    rank = short_epochs(start, 0.001, spawned=spawned)
+    assert rank.lost == {"worker_startup": pytest.approx(JUDGED * start, rel=0.1)}
+    assert [one.cause for one in rank.bottlenecks] == ["worker_startup"]
+    assert rank.bottlenecks[0].advice[0].startswith("persistent_workers=True keeps the workers between epochs; saves")
+    adds_up(rank)
+
+
+@pytest.mark.parametrize("micro", [1, 4])
+@pytest.mark.parametrize("stack", [(), COLLATES])
+def test_a_batch_that_takes_new_workers_long_in_each_step_is_no_start(micro: int, stack: tuple[str, ...]) -> None:
+    """One batch an epoch, or one for each worker: no more workers would make them sooner."""
+    rank = short_epochs(0.05, 1.0, micro=micro, stack=stack)
+    assert rank.verdict.cause == "data_cpu"
+    assert rank.lost["data_cpu"] == pytest.approx(JUDGED * 1.0, rel=0.1)
+    assert rank.lost.get("worker_startup", 0.0) < JUDGED * 0.06
+    assert "let the loader's iterator go on over the edge of epochs" in rank.bottlenecks[0].advice[0]
+    assert not any("num_workers" in line for line in rank.bottlenecks[0].advice)
+    adds_up(rank)
+
+
+def test_a_start_of_workers_that_is_a_small_part_of_a_step_is_none_of_its_losses() -> None:
+    rank = short_epochs(0.05, 0.005, step=4.0)
+    assert (rank.lost, rank.verdict.kind) == ({}, "none")
+
+
+@pytest.mark.parametrize(("leaf", "cause"), [(Leaf.CPU, "data_cpu"), (Leaf.FILE_READ, "data_storage")])
+def test_a_late_batch_of_workers_that_start_in_each_step_is_no_start(leaf: Leaf, cause: str) -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for epoch in range(80):
+        first, late = 2000 + COUNT * epoch, 2.0 if epoch > 30 and epoch % 10 == 0 else 0.0
+        for pid in range(first, first + COUNT):
+            if epoch:
+                driver.die(pid - COUNT)
+            driver.fork(pid)
+        driver.work(COUNT * 0.05)
+        driver.work(late, leaf)
+        driver.spend(0.05, Leaf.POLL, Region.FETCH)
+        driver.fetch(late, Leaf.POLL)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+        driver.fetches += 1
+        pipeline = played(driver, pipeline)
+    driver.exit()
+    rank = rank_of(played(driver, pipeline), driver)
+    assert {stall.cause for stall in rank.stalls} == {cause}
+    assert rank.lost[cause] == pytest.approx(4 * 2.0, rel=0.1)

@@ -7,9 +7,20 @@ from collections.abc import Callable, Sequence
 from trainprobe.advise.frameworks import Subject, name_of
 from trainprobe.causes import groups
 from trainprobe.causes.advice import AdviceInput, no_setting
-from trainprobe.causes.base import Claim, Items, Window, pool_ns, seconds, take_items, up_to, usual_ns
+from trainprobe.causes.base import (
+    Claim,
+    Items,
+    Renewals,
+    Window,
+    at_most,
+    pool_ns,
+    seconds,
+    take_items,
+    up_to,
+    usual_ns,
+)
 from trainprobe.causes.spec import CauseSpec, OrderedRule
-from trainprobe.causes.waiting import BLOCKED, CPU, STORAGE, SWAP, WAITED, evaluates, without_hang
+from trainprobe.causes.waiting import BLOCKED, CPU, MAKING, STORAGE, SWAP, WAITED, evaluates, without_hang
 from trainprobe.causes.writing import without_queue_of_saves
 from trainprobe.derive.python.frameworks import is_own, library
 from trainprobe.derive.python.stacks import inside_loop
@@ -73,7 +84,7 @@ def claim(window: Window, left: Items) -> Claim | None:
     if starts and starts.count < 1 and starts.due:
         return _next_batch(window, left, starts.due)
     count = _started_again(window)
-    if not count:
+    if not count or (window.renewals is not None and window.renewals.usual):  # an ordinary step has a start, too
         return None
     taken = _since_start(window, take_items(without_hang(window, without_queue_of_saves(window, left)), states=_STATES))
     if not _in_loader(taken):
@@ -86,6 +97,35 @@ def claim(window: Window, left: Items) -> Claim | None:
         Evidence.of(WORKERS_STARTED(), count, "", window.driver_pid),
         EPOCH_SECONDS(),
     )
+
+
+def claim_usual(window: Window, left: Items) -> Claim | None:
+    """Of ordinary steps, where an epoch takes one of them or a few: what they wait in fetches, without what the new
+    workers worked on their first batches."""
+    renewals = window.renewals
+    if renewals is None:
+        return None
+    waits = take_items(left, states=[State.DATA_WAIT], regions=[Region.FETCH])
+    taken = at_most(waits, renewals.waits_ns - renewals.times * _usual_first_batch_ns(renewals))
+    if not taken:
+        return None
+    workers = Evidence.of(WORKERS_STARTED(), round(renewals.workers / renewals.times), "", window.driver_pid)
+    epoch = Evidence.of(EPOCH_SECONDS(), seconds(sum(taken.values()) / renewals.times), "s", window.driver_pid)
+    told = SUMMARY(workers=renewals.workers, seconds=seconds(sum(taken.values())))
+    return Claim(Cause.WORKER_STARTUP, taken, told, [STARTS_WORKERS()], [workers, epoch])
+
+
+def _usual_first_batch_ns(renewals: Renewals) -> float:
+    """How long the first batches of an epoch took, made at the same time as far as there are workers: what stacks show
+    in the code of a batch, else what the start of a forked worker does not take."""
+    worked = sum(renewals.pool[leaf] for leaf in MAKING) / renewals.times
+    each = renewals.workers / renewals.times
+    in_batch = sum(1 for stack in renewals.stacks if len(inside_loop(stack)) > 1)
+    if renewals.stacks:
+        worked *= in_batch / len(renewals.stacks)
+    else:
+        worked = 0.0 if renewals.spawned else max(0.0, worked - each * _FORK_NS)
+    return worked / max(1.0, min(each, renewals.fetches / renewals.times - 1))
 
 
 def _started_again(window: Window) -> int:
@@ -234,11 +274,15 @@ def _advice(f: AdviceInput) -> list[Message]:
 
 SPEC = CauseSpec(
     "worker_startup",
-    kinds=frozenset({Kind.STALL}),
+    kinds=frozenset({Kind.STALL, Kind.BOTTLENECK}),
     title="starting DataLoader workers",
     colours=("#0284c7", "#38bdf8"),
     group=groups.WORKERS,
-    rules=(OrderedRule(claim, stall=100), OrderedRule(claim_processes, stall=245)),
+    rules=(
+        OrderedRule(claim, stall=100),
+        OrderedRule(claim_usual, ordinary=55),
+        OrderedRule(claim_processes, stall=245),
+    ),
     advice=_advice,
     is_input=True,
 )

@@ -150,7 +150,7 @@ def _least_ns(rank: RankState, cause: Cause | None, since_ns: int) -> int:
     if cause == Cause.CHECKPOINT:
         return policy.stall_minimum_ns
     computes = cause is not None and SPECS[cause].computes
-    return policy.open_cpu_ns if computes or not steps.workers_are_gone(rank, since_ns) else policy.open_end_ns
+    return policy.open_cpu_ns if computes or not rank.lives.workers.gone_since(since_ns) else policy.open_end_ns
 
 
 def _enter(rank: RankState, entry: StallEntry | None, before: MarkRow, at_ns: int) -> int | None:

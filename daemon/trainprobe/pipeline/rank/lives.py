@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from enum import Enum
 
+from trainprobe.derive.steps.renewed_workers import RenewedWorkers
 from trainprobe.derive.workers import Death, WorkerPool
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import CallFailed, MarkRow, ProcessEvent, ProcessEventKind, StartSeen
@@ -51,6 +52,7 @@ class Lives:
     """What became of a rank's processes so far: its workers, fatal signals, and the driver's own end."""
 
     workers: WorkerPool
+    renewed: RenewedWorkers = field(default_factory=RenewedWorkers)
     deaths: list[Death] = field(default_factory=list)  # abnormal ones of workers while the driver lived
     forgotten: int = 0  # of these, no longer in the list
     signals: deque[Sent] = field(default_factory=lambda: deque(maxlen=SIGNALS))  # fatal ones, to the driver

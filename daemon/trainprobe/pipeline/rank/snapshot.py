@@ -251,7 +251,7 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
     made.fetches = ordinary.fetches / steps
     made.workers = ordinary.workers
     made.workers_without_data = _without_data(rank, made.workers)
-    if ordinary.worker_ns > 0 and fetches:
+    if ordinary.worker_ns > 0 and fetches and not rank.lives.renewed.waited_for:  # else starts are most of it
         made.worker_cpu_seconds_per_batch = sum(pool[leaf] for leaf in CPU) / fetches / NS
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
         made.worker_memory_seconds_per_batch = sum(pool[leaf] for leaf in SWAP) / fetches / NS

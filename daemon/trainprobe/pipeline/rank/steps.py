@@ -92,11 +92,11 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
     rank.files.saving_steps.add_saves(saved, steps, judged=progress.baseline.stands)
     if rank.ledger.ranks:
         ordinary.collectives.add(progress.clock.count, step)
+    count = ordinary.count
     if not progress.baseline.stands:
         if progress.learn_step(step, row.at_ns, rank.policy):
             rank.end_startup(row.at_ns)
     else:
-        count = ordinary.count
         if step.steps > 1 and max(step.lengths) <= stall_limit_ns(rank.policy, progress.baseline.ns):
             _pass(rank, step, step.steps, before, row)
         else:
@@ -113,7 +113,9 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
         rank.stalls.resumed_id = ""
     workers = rank.lives.workers
     started = workers.starts_in(before.at_ns, row.at_ns)
-    progress.count_starts(started, first=started == workers.started, steps=step.steps)
+    first = started == workers.started
+    progress.count_starts(started, first=first, steps=step.steps)
+    rank.lives.renewed.add_step(step, ordinary.count - count, 0 if first else started, rank.loader_workers)
 
 
 def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> None:
@@ -316,7 +318,7 @@ def judge_open_step(rank: RankState, now_ns: int) -> None:
     )
     pool = open_.worker_pool(boundary.at_ns)
     judgement = judge(window_of(rank, Measured(boundary.at_ns, at_ns, base, excess, items, pool, files, extra)))
-    delay_ns = rank.policy.open_end_ns if workers_are_gone(rank, boundary.at_ns) else rank.policy.open_cpu_ns
+    delay_ns = rank.policy.open_end_ns if rank.lives.workers.gone_since(boundary.at_ns) else rank.policy.open_cpu_ns
     if now_ns < limit + delay_ns:
         judgement = judgement.of([cause for cause in judgement.shares if not SPECS[cause].thread_state_only])
     main = judgement.main
@@ -347,12 +349,6 @@ def _leave_out_teardown(rank: RankState, delta: list[int]) -> int:
             delta[at] -= more
             out += more
     return out
-
-
-def workers_are_gone(rank: RankState, since_ns: int) -> bool:
-    """Whether all workers of a loader went since then: with the training, or between two epochs."""
-    workers = rank.lives.workers
-    return workers.count == 0 and any(at >= since_ns for at in workers.ends)
 
 
 def _ends_throttled(rank: RankState, judgement: Judgement) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainprobe.causes.base import BlockedWorkers, Feeder, Unseen, Window, WorkerStarts, WrittenLog
+from trainprobe.causes.base import BlockedWorkers, Feeder, Renewals, Unseen, Window, WorkerStarts, WrittenLog
 from trainprobe.causes.waiting import MAKING
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.host.gpu_speed import Slowed
@@ -104,6 +104,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         fetch_bytes=rank.memory.batch_bytes.mean,
         restored=rank.files.restored_in(start, end),
         others_late_ns=around.company.others_late_ns(rank.seen.pid, start, end),
+        renewals=_renewals(rank),
     )
 
 
@@ -124,6 +125,18 @@ def _starts(rank: RankState, part: Measured) -> WorkerStarts:
         usual_ns=(rank.lives.startup.workers or 0.0) * NS,
         starting_ns=workers.starting_ns(start, end),
         batch_ns=sum(usual[leaf] for leaf in MAKING) / max(1.0, rank.progress.baseline.fetches()),
+    )
+
+
+def _renewals(rank: RankState) -> Renewals | None:
+    seen, workers = rank.lives.renewed, rank.lives.workers
+    if not seen.workers:
+        return None
+    return Renewals(
+        *(seen.workers, seen.times, seen.fetches, seen.beyond_ns, seen.pool),
+        spawned=2 * workers.spawned > workers.started,
+        stacks=rank.ordinary.of_workers.taken,
+        usual=2 * seen.steps > rank.ordinary.count,
     )
 
 
