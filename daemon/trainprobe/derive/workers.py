@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 
 from trainprobe.derive.python.compilers import PROGRAMS, folder_of
@@ -318,19 +318,19 @@ class WorkerPool:
         living += [one.at_ns - one.lived_ns for one in self.deaths if one.at_ns >= end_ns]
         return sorted(begun for begun in living if start_ns <= begun < end_ns)
 
-    def without_data(self, used: int, now_ns: int) -> int:
+    def without_data(self, used: int, now_ns: int, unused: Collection[int] = ()) -> int:
         """Of workers that were started together, ``used`` of which load what is trained on, those that got nothing to
-        load, and ended at once."""
-        lives = [(one.start_ns, now_ns) for one in self.live.values() if one.role == "worker"]
-        lives += [(one.at_ns - one.lived_ns, one.at_ns) for one in self.deaths if one.code == 0]
-        together: list[tuple[int, int]] = []
+        load: they ended at once, or live on ``unused``."""
+        lives = [(one.start_ns, now_ns, one.pid) for one in self.live.values() if one.role == "worker"]
+        lives += [(one.at_ns - one.lived_ns, one.at_ns, one.pid) for one in self.deaths if one.code == 0]
+        together: list[tuple[int, int, int]] = []
         for life in sorted(lives, reverse=True):
             if together and together[-1][0] - life[0] > TOGETHER_NS:
-                if idle := _idle(together, used):
+                if idle := _idle(together, used, unused):
                     return idle
                 together.clear()
             together.append(life)
-        return _idle(together, used)
+        return _idle(together, used, unused)
 
     def child_command_in(self, start_ns: int, end_ns: int) -> ChildCommand | None:
         """The command that ran longest in an interval, of those started in it where one ran for half of it; None where
@@ -365,9 +365,17 @@ class WorkerPool:
         return in_rows(self.compilers_in(start_ns, end_ns), start_ns, end_ns)
 
 
-def _idle(together: Sequence[tuple[int, int]], used: int) -> int:
-    """Of workers started together, the last one first, as (start, end): see ``WorkerPool.without_data``. Those of an
-    evaluation end before the training's are started."""
-    lives = [end - start for start, end in together if end > together[0][0]]
-    idle = sum(life <= AT_ONCE * max(lives) for life in lives)
-    return idle if len(lives) - idle == used else 0
+def _idle(together: Sequence[tuple[int, int, int]], used: int, unused: Collection[int]) -> int:
+    """Of workers started together, the last one first, as (start, end, pid): see ``WorkerPool.without_data``. Those of
+    an evaluation end before the training's are started."""
+    lives = {pid: end - start for start, end, pid in together if end > together[0][0]}
+    kept = lives.keys() & unused
+    idle = {pid for pid, life in lives.items() if life <= AT_ONCE * max(lives.values())}
+    idle |= kept if _of_one_loader(lives, min(used, len(kept))) else set()
+    return len(idle) if len(lives) - len(idle) == used else 0
+
+
+def _of_one_loader(pids: Collection[int], threads: int) -> bool:
+    """Whether no loader has started so many threads between them: before another one's workers start, each queue of the
+    first one's has got a thread, whose id comes between."""
+    return max(pids, default=0) - min(pids, default=0) + 1 - len(pids) < threads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.builders.driver import Driver, moment, ns, played
@@ -20,9 +22,9 @@ TRAINING, EVALUATION = tuple(range(2000, 2004)), tuple(range(3000, 3008))
 class Training:
     """A driver with four workers, and perhaps eight idle ones, whose ledgers are read each second."""
 
-    def __init__(self, idle: bool) -> None:
+    def __init__(self, idle: bool, others: Sequence[int] = EVALUATION) -> None:
         self.driver, self.pipeline = Driver(), Pipeline()
-        self.cells = {pid: [0] * CELLS for pid in (*TRAINING, *(EVALUATION if idle else ()))}
+        self.cells = {pid: [0] * CELLS for pid in (*TRAINING, *(others if idle else ()))}
         self.driver.begin()
         for pid in self.cells:
             self.driver.fork(pid)
@@ -69,6 +71,26 @@ def test_slow_workers_are_told_beside_idle_ones_of_another_loader(idle: bool) ->
     assert rank.ordinary.workers == len(TRAINING)
     assert any("instead of 4: a batch costs a worker 360 ms" in advice for advice in rank.bottlenecks[0].advice)
     adds_up(rank)
+
+
+@pytest.mark.parametrize(
+    ("others", "epoch", "line"),
+    [
+        (range(2004, 2012), 1000, "divide the data set into 8 shards or more: 8 of 12 workers got nothing to load"),
+        (range(2009, 2017), 1000, "num_workers=8 instead of 4"),  # the first loader's queues have threads
+        (range(2004, 2012), 4, "num_workers="),  # of four batches
+    ],
+)
+def test_workers_that_live_on_without_a_shard_are_told(others: range, epoch: int, line: str) -> None:
+    """They were started in a row with those that load, or are another loader's, or an epoch has too few batches."""
+    training = Training(idle=True, others=others)
+    for _ in range(400 // epoch + 1):
+        training.train(min(400, epoch), waits=0.05, each=0.36)
+        training.look()
+        training.driver.fetches += 1  # finds the end
+    (bottleneck,) = training.ended().bottlenecks
+    assert bottleneck.cause == "data_cpu"
+    assert bottleneck.advice[0].startswith(line)
 
 
 @pytest.mark.parametrize("idle", [False, True])

@@ -66,6 +66,7 @@ class LateBatches:
 
     pool: list[float] = field(default_factory=lambda: [0.0] * LEAVES)
     fetches: int = 0
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -134,10 +135,11 @@ class OrdinarySteps:
         worked = sum(self.pool[leaf] for leaf in _WORK)
         return WORTH_A_WAIT * waited <= worked <= ALL_AT_ONCE * waited * self.worker_ns / self.ns
 
-    def add_waited(self, pool: Sequence[int], fetches: int) -> None:
+    def add_waited(self, step: Ordinary) -> None:
         """Take in what the workers did in a step that stalled for data."""
-        self.late.pool = [total + ns for total, ns in zip(self.late.pool, pool)]
-        self.late.fetches += fetches
+        self.late.pool = [total + ns for total, ns in zip(self.late.pool, step.made_of.pool())]
+        self.late.fetches += step.fetches
+        self.late.steps += step.steps
 
     def pool_in_waits(self) -> tuple[list[float], float]:
         """The part of ``pool``, and of ``worker_ns``, that goes with the driver's waits for its workers."""

@@ -270,8 +270,14 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
 
 
 def _without_data(rank: RankState, used: int | None) -> int:
-    boundary = rank.progress.boundary
-    return rank.lives.workers.without_data(used, boundary.at_ns) if used and boundary is not None else 0
+    """Of epochs with fewer batches than workers some are idle for that reason."""
+    boundary, ordinary, workers = rank.progress.boundary, rank.ordinary, rank.lives.workers
+    if not used or boundary is None:
+        return 0
+    trained = (ordinary.count + ordinary.late.steps) * max(1.0, rank.progress.baseline.backwards())
+    ends = ordinary.fetches + ordinary.late.fetches - trained
+    unused = rank.open.unused_workers if ends * workers.count < trained else ()
+    return workers.without_data(used, boundary.at_ns, unused)
 
 
 def _files(rank: RankState) -> FileFigures:

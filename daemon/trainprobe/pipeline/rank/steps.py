@@ -253,7 +253,7 @@ def enter(rank: RankState, judgement: Judgement, step: Ordinary, end_ns: int, *,
     if Cause.NETWORK in judgement.shares and rank.open.late.peer and len(rank.open.servers) < SERVERS:
         rank.open.servers.add(rank.open.late.peer)
     if main is not None and _is_waited(main):
-        rank.ordinary.add_waited(step.made_of.pool(), step.fetches)
+        rank.ordinary.add_waited(step)
 
 
 def _came_first(rank: RankState, step: Ordinary, end_ns: int) -> bool:
