@@ -84,10 +84,11 @@ class Unseen(Sequence[NoReturn]):
 @dataclass(frozen=True, slots=True)
 class Feeder:
     """The thread that fills the queue at which the driver waits in ordinary steps. ``cpu_ns``: what threads beside the
-    driver's computed in all of them, beyond what they may have computed with it."""
+    driver's computed in all of them, beyond what they may have computed with it; None: not known."""
 
     thread: PythonThread
-    cpu_ns: float
+    cpu_ns: float | None
+    reads_network: bool = False  # it was mostly found at a socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class BlockedWorkers:
     stacks: Sequence[Sequence[str]]
     looks: int
     command: str  # that workers ran most; "": none
+    reading: int = 0  # of the looks: from a network
+    driver_in_queue: bool = False  # stacks of the driver show that it takes from a queue
 
 
 @dataclass(frozen=True, slots=True)

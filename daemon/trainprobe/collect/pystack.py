@@ -21,7 +21,7 @@ from trainprobe.collect.confine import confined, confinement
 from trainprobe.collect.procfs import Proc, Status
 from trainprobe.collect.python_files import PackageVersions, PythonFile
 from trainprobe.collect.source import Failed, Unavailable
-from trainprobe.derive.python.frameworks import NAMES
+from trainprobe.derive.python.frameworks import NAMES, is_own
 from trainprobe.derive.rate_limiter import RateLimiter
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread, StackSeen
@@ -307,8 +307,12 @@ def read_dump(
     if not chosen:
         return StackSeen(at_ns, pid, tid, (), "py-spy does not know the thread")
     texts = _frames(chosen[0])
-    others = [(thread.get("os_thread_id"), _frames(thread)[:1]) for thread in threads if thread is not chosen[0]]
-    known = tuple(PythonThread(number, inner[0]) for number, inner in others if isinstance(number, int) and inner)
+    others = [(thread.get("os_thread_id"), _frames(thread)) for thread in threads if thread is not chosen[0]]
+    known = tuple(
+        PythonThread(number, frames[0], "" if is_own(frames[0]) else next(filter(is_own, frames[:FRAMES_LIMIT]), ""))
+        for number, frames in others
+        if isinstance(number, int) and frames
+    )
     return StackSeen(
         at_ns,
         pid,

@@ -199,6 +199,7 @@ class PythonThread:
 
     own_tid: int
     frame: str
+    caller: str = ""  # the innermost frame of the user's own code, where that is a library's; "": there is none
 
 
 @dataclass(frozen=True, slots=True)

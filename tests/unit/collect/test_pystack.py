@@ -69,6 +69,18 @@ def test_other_python_threads_are_told_with_their_innermost_frame() -> None:
     assert seen.others == (PythonThread(9, "decode (train.py:31)"),)
 
 
+def test_a_librarys_thread_is_told_with_the_users_function_that_called_it() -> None:
+    library = {"name": "readinto", "filename": "/usr/lib/python3.11/socket.py", "line": 706}
+    threads = [
+        thread(8, "MainThread", frame("get", 9)),
+        thread(9, "L", library, frame("produce", 20), frame("<module>", 1)),
+        thread(7, "T", library),
+    ]
+    inner = "readinto (python3.11/socket.py:706)"
+    seen = read_dump(json.dumps(threads).encode(), 5, 8, 8)
+    assert seen.others == (PythonThread(9, inner, "produce (train.py:20)"), PythonThread(7, inner))
+
+
 def test_the_main_thread_is_found_where_thread_ids_are_unknown() -> None:
     dump = json.dumps([thread(None, "T", frame("x", 1)), thread(None, "MainThread", frame("y", 2))]).encode()
     assert read_dump(dump, 5, 8, 8).frames == ("y (train.py:2)",)

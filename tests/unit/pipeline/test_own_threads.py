@@ -445,3 +445,111 @@ def test_a_thread_that_saves_reads_no_data() -> None:
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == "data_cpu"
     assert stall.summary == f"the training thread waited for thread {LOADER} of the training on the CPU in {LINE}"
+
+
+SOCKET = "SocketIO.readinto (python3.11/socket.py:706)"
+FETCHES = PythonThread(5, SOCKET, "produce (train.py:20)")
+ROUTER = PythonThread(9, SOCKET)  # a tracker's, in no code of the user's
+"""A thread of the user's that reads from a network, and one that always waits at a socket."""
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01])
+@pytest.mark.parametrize(
+    ("frames", "others", "cause"),
+    [
+        (WAITS, (FETCHES,), "data_storage"),
+        (WAITS, (FETCHES, PythonThread(7, "recv (python3.11/ssl.py:9)", "produce (train.py:22)")), "data_storage"),
+        (WAITS, (ROUTER,), None),
+        (WAITS, (FETCHES, PythonThread(7, "serve (train.py:90)")), None),
+        (("main (a.py:1)",), (FETCHES,), None),
+    ],
+)
+def test_a_thread_that_fills_the_queue_from_a_network(
+    frames: tuple[str, ...], others: tuple[PythonThread, ...], cause: str | None, share: float
+) -> None:
+    """The driver takes from a queue, and the one function of the user's beside it waits at a socket: a server may be
+    slow to answer, or send a little at a time."""
+    driver, pipeline = started()
+    for _ in range(3):
+        driver.spend(0.3, Leaf.LOCK)
+        at = others[0].own_tid
+        thread = ThreadLook(LOADER, at, "S", "wait_woken", round(share * driver.now), "", "10.0.0.7:6379")
+        seen = Inspection(driver.pid, driver.tid, "S", "futex_wait_queue", threads=(thread,))
+        stack = StackSeen(driver.now, driver.pid, driver.tid, frames, others=others)
+        pipeline.step(Frame(moment(driver.now), (stack,), threads=(driver.sample(Leaf.LOCK),), inspections=(seen,)))
+    steps(driver, 20)
+    (stall,) = rank_of(played(driver, pipeline), driver).stalls
+    assert stall.cause == (cause or ("network" if share else "unknown"))
+    if cause is not None:
+        assert stall.summary == (
+            f"reading data over the network from 10.0.0.7:6379 in thread {LOADER} of the training, "
+            "in produce (train.py:20)"
+        )
+
+
+@pytest.mark.parametrize(
+    ("thread", "cause"),
+    [(FETCHES, "data_storage"), (PythonThread(5, "decode (PIL/Image.py:9)", "produce (train.py:22)"), "unknown")],
+)
+def test_a_thread_that_fills_the_queue_from_a_network_in_each_step(thread: PythonThread, cause: str) -> None:
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for at in range(120):
+        driver.spend(0.01)
+        driver.spend(0.03, Leaf.LOCK)
+        driver.backward(0.01)
+        driver.optimizer()
+        if at % 30 == 20:
+            rank = played(driver, pipeline).runs[next(iter(pipeline.runs))].ranks.by_pid[driver.pid][0]
+            rank.ordinary.lines_ns = driver.now
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, WAITS, others=(thread, ROUTER)))
+    (found,) = rank_of(played(driver, pipeline), driver).bottlenecks
+    assert found.cause == cause
+    assert found.seconds == pytest.approx(120 * 0.03, rel=0.1)
+
+
+PRODUCES = ("<module> (a.py:9)", "BaseProcess._bootstrap (python3.11/multiprocessing/process.py:314)", "run (a.py:20)")
+GETS = ("main (a.py:1)", "Queue.get (python3.11/multiprocessing/queues.py:103)", "_recv (python3.11/connection.py:9)")
+OVER_S3 = ("sync (fsspec/asyn.py:103)", "Event.wait (python3.11/threading.py:629)")
+
+
+@pytest.mark.parametrize(
+    ("inside", "cause"),
+    [
+        ((SOCKET,), "data_storage"),
+        (OVER_S3, "data_storage"),
+        (("Queue.get (python3.11/queue.py:171)",), "unknown"),
+        (("socket.accept (python3.11/socket.py:294)",), "unknown"),
+        (("step (gymnasium/core.py:9)", SOCKET), "unknown"),
+    ],
+)
+@pytest.mark.parametrize("leaf", [Leaf.PIPE_READ, Leaf.LOCK])
+@pytest.mark.parametrize("late", [False, True])
+def test_processes_that_fill_a_queue_from_a_network(
+    late: bool, leaf: Leaf, inside: tuple[str, ...], cause: str
+) -> None:
+    """No DataLoader's, as batchgenerators has them. What they do when nobody asks them for a batch is not this."""
+    driver, pipeline = Driver(), Pipeline()
+    driver.begin()
+    for pid in range(2000, 2004):
+        driver.fork(pid)
+    for at in range(1200):
+        if late and at % 20 == 19:
+            driver.spend(0.3, leaf)
+            frames = GETS if leaf is Leaf.PIPE_READ else WAITS
+            pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(driver.sample(leaf),)))
+            driver.events.clear()
+            driver.events.append(StackSeen(driver.now, driver.pid, driver.tid, frames))
+            driver.events.append(StackSeen(driver.now, 2000, 2000, (*PRODUCES, *inside)))
+            driver.spend(0.3, leaf)
+        elif not late:
+            driver.spend(0.08, leaf)
+            pipeline.step(Frame(moment(driver.now), tuple(driver.events), threads=(driver.sample(leaf),)))
+            driver.events.clear()
+            for pid, tid in pipeline.wants().stacks:
+                frames = (GETS if leaf is Leaf.PIPE_READ else WAITS) if pid == driver.pid else (*PRODUCES, *inside)
+                driver.events.append(StackSeen(driver.now, pid, tid, frames))
+        steps(driver, 1)
+    rank = rank_of(played(driver, pipeline), driver)
+    assert rank.verdict.cause == cause
+    assert rank.lost[cause] == pytest.approx(60 * 0.6 if late else 1200 * 0.08, rel=0.1)

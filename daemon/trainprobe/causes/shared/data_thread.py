@@ -3,10 +3,14 @@ reads the data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainprobe.causes.base import Claim, Items, Window, seconds, take_items
 from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS, at_lock
 from trainprobe.derive.files.purpose import is_named_output
+from trainprobe.derive.python.code_lines import in_one_function
+from trainprobe.derive.python.stacks import takes_from_queue
 from trainprobe.derive.steps.late_step import SiblingThread
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, State
@@ -28,6 +32,14 @@ AT_A_PIPE = template("data_thread.at_a_pipe", "training thread reads a pipe")
 WAITED_AT_PIPE = template("data_thread.waited_at_pipe", "training thread waited at a pipe")
 CHILD_SHARE = template("data_thread.child_share", "the process's share of a processor meanwhile")
 SHARE = template("data_thread.share", "the thread's share of a processor meanwhile")
+RECEIVES = template(
+    "data_thread.receives", "reading data over the network{peer} in thread {tid} of the training, in {frame}"
+)
+FROM_PEER = template("data_thread.from_peer", " from {peer}")
+AT_A_SOCKET = template("data_thread.at_a_socket", "thread {tid} of the training waits at a socket")
+LOOKS_AT_SOCKET = template(
+    "data_thread.looks_at_socket", "looks that found the thread at a socket, with nothing to send"
+)
 FEEDS = template(
     "data_thread.feeds", "the training thread waits in a queue for thread {tid} of the training, which fills it{where}"
 )
@@ -58,20 +70,56 @@ def claim(window: Window, left: Items) -> Claim | None:
     if window.fetches_per_backward > 0:  # a DataLoader makes its batches: the thread does something else
         return None
     busy = [one for one in beside if one.own_tid in window.python_threads and _computes(one)]
-    return _works(window, taken, max(busy, key=lambda one: one.busy())) if busy else None
+    if busy:
+        return _works(window, taken, max(busy, key=lambda one: one.busy()))
+    return _receives(window, taken, beside)
+
+
+def _receives(window: Window, taken: dict[Item, float], beside: Sequence[SiblingThread]) -> Claim | None:
+    """Where all stacks of its waits show the driver in a queue, and the one other function of the user's, in one thread
+    or in a pool, waits at a socket in most looks. (A tracker's thread does so all day, in no code of the user's.)"""
+    waits = [stack for stack in window.late.stacks if stack.frames and not stack.running]
+    if not waits or not all(takes_from_queue(stack.frames) for stack in waits):
+        return None
+    users = [in_one_function(stack.others) for stack in waits]
+    frames = {one.own_tid: one.caller or one.frame for threads in users for one in threads}
+    reading = [one for one in beside if one.own_tid in frames and one.receiving > _MOSTLY * one.looks]
+    if not all(users) or not reading:
+        return None
+    thread = max(reading, key=lambda one: one.receiving)
+    peer = FROM_PEER(peer=thread.socket.peer)
+    return Claim(
+        Cause.DATA_STORAGE,
+        taken,
+        RECEIVES(peer=peer, tid=thread.tid, frame=frames[thread.own_tid]),
+        [FOR_THREAD(tid=thread.tid), AT_A_SOCKET(tid=thread.tid)],
+        [
+            _waited(window, taken),
+            Evidence.of(LOOKS_AT_SOCKET(), thread.receiving, "", thread.tid),
+            Evidence.of(LOOKS(), thread.looks, ""),
+        ],
+    )
 
 
 def claim_feeder(window: Window, left: Items) -> Claim | None:
     """The lock's waits of ordinary steps, where one thread was found to fill the queue, and threads beside the driver's
-    compute for most of them."""
+    compute for most of them, or it was mostly found at a socket."""
     feeder = window.feeder
     taken = take_items(left, states=[State.LOCK])
     if feeder is None or not taken or window.fetches_per_backward > 0:
         return None
-    waited = sum(taken.values())
-    if feeder.cpu_ns < _MOSTLY * waited:
+    tid, frame = feeder.thread.own_tid, feeder.thread.caller or feeder.thread.frame
+    if feeder.reads_network:
+        return Claim(
+            Cause.DATA_STORAGE,
+            taken,
+            RECEIVES(peer=None, tid=tid, frame=frame),
+            [FOR_THREAD(tid=tid), AT_A_SOCKET(tid=tid)],
+            [_waited(window, taken)],
+        )
+    if feeder.cpu_ns is None or feeder.cpu_ns < _MOSTLY * sum(taken.values()):
         return None
-    tid, where = feeder.thread.own_tid, IN_FRAME(frame=feeder.thread.frame)
+    where = IN_FRAME(frame=frame)
     return Claim(
         Cause.DATA_CPU,
         taken,

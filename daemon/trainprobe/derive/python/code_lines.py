@@ -11,7 +11,14 @@ from operator import attrgetter
 from trainprobe.derive.memo import Memo
 from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.python.frameworks import is_own, library
-from trainprobe.derive.python.stacks import inside_loop, is_idle, is_idle_worker
+from trainprobe.derive.python.stacks import (
+    at_socket,
+    inside_loop,
+    is_idle,
+    is_idle_worker,
+    reads_network,
+    takes_from_queue,
+)
 from trainprobe.derive.python.trackers import reports
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.event import PythonThread
@@ -37,17 +44,26 @@ class WorkerStacks:
     seen: int = 0
     taken: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=32))
     blocked: list[tuple[str, ...]] = field(default_factory=list)  # of those that made a batch, on no CPU
+    reading: int = 0  # of `seen`: from a network
 
     def add(self, frames: tuple[str, ...], *, running: bool) -> None:
         if not frames:
             return
         counted = self.seen < KEEP
         self.seen += counted
+        self.reading += counted and reads_network(frames)
         if is_idle_worker(frames):
             return
         self.taken.append(frames)
         if inside_loop(frames) and counted and not running:
             self.blocked.append(frames)
+
+
+def in_one_function(threads: Sequence[PythonThread]) -> Sequence[PythonThread]:
+    """Those that run code of the user's and do not wait in a queue themselves; none where they run several functions:
+    nobody knows which of them is waited for."""
+    users = [one for one in threads if is_own(one.frame) or (one.caller and not is_idle([one.frame]))]
+    return users if len({(one.caller or one.frame).rpartition(":")[0] for one in users}) == 1 else []
 
 
 @dataclass(slots=True)
@@ -60,9 +76,8 @@ class Feeders:
 
     def add(self, frames: Sequence[str], others: Sequence[PythonThread]) -> None:
         self.stacks += 1
-        users = [one for one in others if is_own(one.frame)]
-        functions = {one.frame.rpartition(":")[0] for one in users}
-        if frames and is_idle(frames) and len(functions) == 1:
+        users = in_one_function(others)
+        if frames and is_idle(frames) and users:
             self.waits[min(users, key=attrgetter("own_tid"))] += 1
 
     def most(self) -> PythonThread | None:
@@ -75,6 +90,11 @@ class Feeders:
             return None
         return max((one for one in self.waits if one.own_tid == own_tid), key=lambda one: self.waits[one])
 
+    def reads_network(self, thread: PythonThread) -> bool:
+        """Whether that thread was mostly found at a socket."""
+        found = [(one, hits) for one, hits in self.waits.items() if one.own_tid == thread.own_tid]
+        return 2 * sum(hits for one, hits in found if at_socket(one.frame)) > sum(hits for _, hits in found)
+
 
 @dataclass(slots=True)
 class PythonLines:
@@ -83,6 +103,7 @@ class PythonLines:
     feeders: Feeders = field(default_factory=Feeders)
     evaluated: int = 0  # of the samples: named like an evaluation
     reported: int = 0  # of them: with figures on their way to a tracker
+    queued: int = 0  # of them: it takes from a queue
     _hits: dict[str, int] = field(default_factory=dict)
     _memo: Memo = field(default_factory=Memo)
 
@@ -92,10 +113,15 @@ class PythonLines:
         self.samples += 1
         self.evaluated += is_named(frames)
         self.reported += reports(frames)
+        self.queued += bool(frames) and takes_from_queue(frames)
         self._memo.clear()
         for frame in dict.fromkeys(frames):
             if frame in self._hits or len(self._hits) < KEEP:
                 self._hits[frame] = self._hits.get(frame, 0) + 1
+
+    @property
+    def in_queue(self) -> bool:
+        return self.queued >= ENOUGH
 
     @property
     def evaluates(self) -> bool | None:

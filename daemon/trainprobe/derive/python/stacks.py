@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
 
-from trainprobe.derive.python.frameworks import is_loop, is_own
+from trainprobe.derive.python.frameworks import is_loop, is_own, library
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.message import Message, template
 
@@ -21,6 +21,12 @@ SHARE = 0.75
 """The least part of the stacks that have the named function: three of four."""
 QUEUES = ("connection.py", "queue.py", "queues.py", "selectors.py", "synchronize.py", "threading.py")
 """Files of the standard library in which a worker without work waits."""
+_SOCKETS = ("socket.py", "ssl.py")
+"""Files of the standard library, and of clients that name theirs so, in which a socket is waited for …"""
+_SERVES = ("accept", "send", "listen")
+"""… and functions there that answer, or send."""
+_ENVIRONMENTS = frozenset({"gymnasium", "gym", "pettingzoo", "stable_baselines3", "torchrl", "tianshou", "ray"})
+"""Libraries of reinforcement learning."""
 _OUTERMOST = frozenset({"<module>", "_run_module_as_main", "_bootstrap"})
 _TEARDOWN = frozenset({"_exit_function", "_shutdown", "_python_exit", "_run_exitfuncs"})
 """Functions of the standard library in which a process waits for its threads and children at its end."""
@@ -113,6 +119,21 @@ def takes_from_queue(stack: Sequence[str]) -> bool:
     """Whether it waits for what somebody puts into a queue of Python's own."""
     called = (frame for frame in stack if _file(frame).rpartition("/")[2] in ("queue.py", "queues.py"))
     return is_idle(stack) and any(function_name(frame) == "get" for frame in called)
+
+
+def at_socket(frame: str) -> bool:
+    """Whether it is a function that waits for what another host is to send."""
+    file, name = _file(frame).rpartition("/")[2], function_name(frame)
+    return (file in _SOCKETS or "socket" in name) and not name.startswith(_SERVES)
+
+
+def reads_network(stack: Sequence[str]) -> bool:
+    """Whether it waits for data from a network: at a socket, or for the thread in which fsspec has its own. Who steps
+    an environment asks a simulator."""
+    packages = {library(frame) for frame in stack}
+    if any(package.partition("/")[0] in _ENVIRONMENTS for package, _ in packages):
+        return False
+    return bool(stack) and (at_socket(stack[-1]) or (is_idle(stack) and ("fsspec", "asyn.py") in packages))
 
 
 def _is_queue(frame: str) -> bool:

@@ -97,6 +97,7 @@ class SiblingThread:
     cpu_ns: int = 0
     path: str = ""  # of the file that it was blocked on
     sending: int = 0  # passes that found it at a socket, where it sent or had used a CPU since the pass before
+    receiving: int = 0  # passes that found it at a socket, with nothing to send
     socket: Transfer = field(default_factory=Transfer)
     pid: int = 0  # 0: the driver's
 
@@ -106,6 +107,7 @@ class SiblingThread:
         self.running += look.state == "R"
         self.reading += look.state == "D"
         self.sending += bool(look.peer) and (look.sends or (self.looks > 1 and (look.cpu_ns or 0) > self.cpu_ns))
+        self.receiving += bool(look.peer) and not look.sends
         self.socket.add_look(look.peer, look.sent)
         self.until_ns, self.cpu_ns = at_ns, look.cpu_ns or 0
         self.path = look.path or self.path

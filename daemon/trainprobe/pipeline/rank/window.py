@@ -189,21 +189,26 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         feeder=_feeder(rank),
         evaluates_in_steps=ordinary.lines.evaluates,
         late_rank=_late_rank(ordinary.collectives.late),
-        blocked_workers=BlockedWorkers(of.blocked, of.seen, rank.lives.workers.command_of_workers()),
+        blocked_workers=BlockedWorkers(
+            of.blocked, of.seen, rank.lives.workers.command_of_workers(), of.reading, ordinary.lines.in_queue
+        ),
         beside_saves=rank.files.beside_saves.beyond(ordinary.items, ordinary.count),
         slowed=slowed,
     )
 
 
 def _feeder(rank: RankState) -> Feeder | None:
-    """None also where its processor time is not known."""
-    thread, first, last = rank.ordinary.lines.feeders.most(), rank.memory.cpu_from, rank.memory.cpu_last
-    if thread is None or first is None or last is None or last[1] <= first[1]:
+    ordinary, first, last = rank.ordinary, rank.memory.cpu_from, rank.memory.cpu_last
+    feeders = ordinary.lines.feeders
+    thread = feeders.most()
+    if thread is None:
         return None
-    ordinary = rank.ordinary
+    reads = feeders.reads_network(thread)
+    if first is None or last is None or last[1] <= first[1]:
+        return Feeder(thread, None, reads)
     spent = (last[0] - first[0]) / (last[1] - first[1]) * ordinary.count
     own = sum(ns for (_, _, leaf), ns in ordinary.items.items() if leaf in COMPUTING)
-    return Feeder(thread, spent - own * max(1, rank.surroundings.devices.cpus))
+    return Feeder(thread, spent - own * max(1, rank.surroundings.devices.cpus), reads)
 
 
 def _late_rank(late: Mapping[str, float]) -> str | None:
