@@ -100,6 +100,35 @@ def test_steps_that_grow_with_their_batches_are_no_drift(larger: float, drifts: 
     adds_up(rank)
 
 
+@pytest.mark.parametrize(
+    ("forward", "backward", "optimizer", "drifts"),
+    [
+        (1.0, 1.0, 0.0, False),
+        (0.6, 1.0, 0.0, False),
+        (1.0, 0.0, 0.0, True),  # a list that becomes longer
+        (0.0, 1.0, 0.0, True),  # a graph that is kept
+        (1.0, 1.0, 1.0, True),  # a slower machine
+    ],
+)
+def test_a_curriculum_without_workers_is_no_drift(
+    forward: float, backward: float, optimizer: float, drifts: bool
+) -> None:
+    """Sequences become longer by a schedule, and nobody knows how large a batch is. What grows to three times what it
+    was, of what: the optimiser works on the same parameters."""
+    driver = Driver()
+    driver.begin()
+    for step in range(900):
+        more = 2 * max(0, step - 200) / 700
+        driver.fetch(0.001 * (1 + more), inline=True)
+        driver.spend(0.02 * (1 + forward * more))
+        driver.backward(0.04 * (1 + backward * more))
+        driver.optimizer(seconds=0.003 * (1 + optimizer * more))
+    driver.exit()
+    rank = rank_of(played(driver), driver)
+    assert set(rank.lost) == ({"drift"} if drifts else set())
+    adds_up(rank)
+
+
 @pytest.mark.parametrize("waited", [0.0, 0.1e-3])
 def test_a_list_that_grows_is_drift_beside_waits_for_the_gpu_of_next_to_nothing(waited: float) -> None:
     """Those grow to several times what they were, as a value's copy may that is fetched for a log."""

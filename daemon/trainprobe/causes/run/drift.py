@@ -12,7 +12,7 @@ from trainprobe.causes.base import Claim, seconds
 from trainprobe.causes.policy import Policy
 from trainprobe.causes.spec import CauseSpec
 from trainprobe.derive.steps.ledger import Item
-from trainprobe.derive.trend.drift import BACKWARD, BATCH, Drift, Trend
+from trainprobe.derive.trend.drift import BACKWARD, BATCH, OPTIMIZER, Drift, Trend
 from trainprobe.derive.trend.series import LEAST, Grown, ThinnedSeries
 from trainprobe.model.cause import Cause, Kind, State
 from trainprobe.model.cells import Leaf, Region
@@ -51,6 +51,9 @@ by so much of it at least: next to nothing that doubles is no more work, but lau
 
 _OF_BATCHES = 0.5
 """Of the step's growth: what a step does may grow with the square of its sequences."""
+_MEASURED, _UNCHANGED = 0.005, 0.25
+"""Of a step: an optimiser that takes less says nothing. Of the growth of forward and backward: with less it did not
+grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class DriftInput:
 
     ns: float  # all of them together
     trend: Trend
-    makeup: ThinnedSeries  # ns of an ordinary step by state, and in its backward pass, by its number
+    makeup: ThinnedSeries  # ns of an ordinary step by state, and in its backward pass and its optimiser, by its number
     counters: ThinnedSeries  # what may grow with the step
     pid: int
 
@@ -69,7 +72,7 @@ def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Clai
     is more work: of the GPU, or for larger batches."""
     growth = steps.trend.growth or steps.trend.last
     lost = steps.trend.lost_ns
-    if growth is None or lost < policy.drift_least * steps.ns or _of_batches(steps.counters, growth):
+    if growth is None or lost < policy.drift_least * steps.ns or _of_batches(steps, growth):
         return None
     states = _grown(steps.makeup, growth)
     total = sum(one.after - one.before for one in states)
@@ -84,10 +87,26 @@ def claim(steps: DriftInput, policy: Policy, claimed: Collection[State]) -> Clai
     return Claim(Cause.DRIFT, taken, _summary(growth, free, counters), [], _evidence(steps.pid, growth, free, counters))
 
 
-def _of_batches(counters: ThinnedSeries, growth: Drift) -> bool:
-    """Whether batches grew along (longer sequences, larger images)."""
-    batch = next((one for one in counters.grown(growth.from_step) if one.name == BATCH), None)
-    return batch is not None and _times(batch) - 1 >= _OF_BATCHES * growth.ratio
+def _of_batches(steps: DriftInput, growth: Drift) -> bool:
+    """Whether batches grew along (longer sequences, larger images): by their bytes in shared memory, or where those are
+    not known because forward and backward became longer by one factor, and the optimiser, which works on the same
+    parameters, did not. (A slower machine makes all three longer.)"""
+    grown = steps.counters.grown(growth.from_step)
+    if batch := next((one for one in grown if one.name == BATCH), None):
+        return _times(batch) - 1 >= _OF_BATCHES * growth.ratio
+    before, after = steps.makeup.ends(growth.from_step)
+    if BATCH in steps.counters.ends(growth.from_step)[1] or before.get(OPTIMIZER, 0.0) < _MEASURED * growth.from_ns:
+        return False
+    backward = _more(before[BACKWARD], after[BACKWARD])
+    forward = _more(*(one[State.COMPUTE.value] - one[BACKWARD] - one[OPTIMIZER] for one in (before, after)))
+    both = min(forward, backward)
+    alike = both >= _OF_BATCHES * max(forward, backward, growth.ratio)
+    return alike and _more(before[OPTIMIZER], after[OPTIMIZER]) <= _UNCHANGED * both
+
+
+def _more(before: float, after: float) -> float:
+    """By how much of what it was something grew."""
+    return after / before - 1 if before > 0 else 0.0
 
 
 def _grown(makeup: ThinnedSeries, growth: Drift) -> list[Grown]:
@@ -95,7 +114,7 @@ def _grown(makeup: ThinnedSeries, growth: Drift) -> list[Grown]:
     did is a larger batch's, or a slower machine's."""
     grown = makeup.grown(growth.from_step)
     backward = next((one for one in grown if one.name == BACKWARD and one.before > 0), None)
-    states = [one for one in grown if one.name != BACKWARD]
+    states = [one for one in grown if one.name not in (BACKWARD, OPTIMIZER)]
     if backward is None or not growth.blocks.backward:
         return states
     pace = backward.after / backward.before

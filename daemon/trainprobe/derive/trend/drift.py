@@ -29,6 +29,8 @@ from trainprobe.model.moment import NS
 
 BACKWARD = "backward"
 """What of a step's make-up its backward pass computes."""
+OPTIMIZER = "optimizer"
+"""What of it its optimiser computes."""
 BATCH = "batch_bytes"
 """The counter of a batch's size."""
 BLOCK = 20  # steps

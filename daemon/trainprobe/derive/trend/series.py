@@ -43,14 +43,21 @@ class ThinnedSeries:
 
     def grown(self, from_step: int) -> list[Grown]:
         """What grew from the last point at or before ``from_step`` on, most of its points in order; the most first."""
-        first = max((i for i, (step, _) in enumerate(self.points) if step <= from_step), default=0)
-        later = self.points[first:]
-        found = []
+        later, found = self._since(from_step), []
         for name in later[-1][1] if len(later) >= 2 else ():
             values = [figures[name] for _, figures in later if name in figures]
             if len(values) >= 2 and _rises(values) and values[-1] - values[0] > LEAST * max(abs(values[0]), 1e-9):
                 found.append(Grown(name, values[0], values[-1]))
         return sorted(found, key=lambda one: one.before - one.after)
+
+    def ends(self, from_step: int) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """The figures at the last point at or before ``from_step``, and at the last one."""
+        later = self._since(from_step)
+        return (later[0][1], later[-1][1]) if later else ({}, {})
+
+    def _since(self, from_step: int) -> list[tuple[int, Mapping[str, float]]]:
+        first = max((i for i, (step, _) in enumerate(self.points) if step <= from_step), default=0)
+        return self.points[first:]
 
 
 def _rises(values: list[float]) -> bool:

@@ -15,7 +15,7 @@ from trainprobe.derive.steps.interval import Interval
 from trainprobe.derive.steps.ledger import Item, by_state
 from trainprobe.derive.steps.ordinary_waits import Waits
 from trainprobe.derive.steps.waited_pool import WaitedPool
-from trainprobe.derive.trend.drift import BACKWARD, Trend
+from trainprobe.derive.trend.drift import BACKWARD, OPTIMIZER, Trend
 from trainprobe.derive.trend.series import ThinnedSeries
 from trainprobe.model.cause import State
 from trainprobe.model.cells import LEAVES, QUEUED, Leaf, Region, cell
@@ -42,7 +42,7 @@ class StepGrowth:
 
     trend: Trend = field(default_factory=Trend)
     makeup: ThinnedSeries = field(default_factory=ThinnedSeries)
-    """ns of an ordinary step by state, and in its backward pass, by its number."""
+    """ns of an ordinary step by state, and in its backward pass and its optimiser, by its number."""
     counters: ThinnedSeries = field(default_factory=ThinnedSeries)  # what may grow with the step
 
     def add_step(self, step: Ordinary, baseline: Baseline) -> None:
@@ -53,7 +53,8 @@ class StepGrowth:
             if self.trend.steps % MAKEUP_EVERY == 0:
                 items = baseline.items()
                 made_of = {state.value: spent for state, spent in by_state(items).items() if state != State.RUNQUEUE}
-                made_of[BACKWARD] = items.get((State.COMPUTE, Region.BACKWARD, Leaf.CPU), 0.0)
+                for name, region in ((BACKWARD, Region.BACKWARD), (OPTIMIZER, Region.OPTIMIZER)):
+                    made_of[name] = items.get((State.COMPUTE, region, Leaf.CPU), 0.0)
                 self.makeup.add(self.trend.steps, made_of)
 
     def add_counters(self, figures: Mapping[str, float]) -> None:
