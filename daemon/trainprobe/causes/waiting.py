@@ -37,6 +37,8 @@ _OF_RANKS = (
     *("deepspeed", "horovod", "mpi4py", "nccl", "gloo"),
 )
 """In the frames of who waits for other ranks."""
+_OFTEN = 0.2
+"""Of the steps."""
 _WORTH_A_LOCK, _WORTH_A_WAIT, _WAITS_TOO = 0.7, 0.7, 0.2
 IN_CALL: dict[Leaf, Message] = {
     Leaf.SLEEP: template("in_call.sleep", "a sleep")(),
@@ -224,7 +226,8 @@ def new_epoch(window: Window) -> list[Evidence]:
     starts, more = window.starts, round(window.extra_fetches)
     again = not isinstance(starts, Unseen) and not starts.first and starts.count + starts.due > 0
     if isinstance(starts, Unseen):
-        again = window.renewals is not None and window.renewals.usual
+        often = window.fetches_per_backward >= 1 + _OFTEN
+        again = often or (window.renewals is not None and window.renewals.usual)
     one = 1 if window.fetches_per_backward else 2  # several steps may train on the first
     if again or (more >= one and window.fetches_per_backward <= 1):
         return [Evidence.of(NEW_EPOCH(), max(0, more), "", window.driver_pid)]

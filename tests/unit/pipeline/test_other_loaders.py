@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_slow_workers_are_told_beside_idle_ones_of_another_loader(idle: bool) ->
     [
         (range(2004, 2012), 1000, "divide the data set into 8 shards or more: 8 of 12 workers got nothing to load"),
         (range(2009, 2017), 1000, "num_workers=8 instead of 4"),  # the first loader's queues have threads
-        (range(2004, 2012), 4, "num_workers="),  # of four batches
+        (range(2004, 2012), 4, "let the loader's iterator go on over the edge of epochs"),  # of four batches
     ],
 )
 def test_workers_that_live_on_without_a_shard_are_told(others: range, epoch: int, line: str) -> None:
@@ -91,6 +92,40 @@ def test_workers_that_live_on_without_a_shard_are_told(others: range, epoch: int
     (bottleneck,) = training.ended().bottlenecks
     assert bottleneck.cause == "data_cpu"
     assert bottleneck.advice[0].startswith(line)
+
+
+@pytest.mark.parametrize("own", [0.05, 0.4])
+@pytest.mark.parametrize(
+    ("busy", "each", "cause"),
+    [(10, 0.1, "data_cpu"), (6, 0.1, "unknown"), (10, 0.03, "unknown")],
+)
+def test_workers_that_work_while_they_are_waited_for_in_each_step(
+    busy: int, each: float, cause: str, own: float
+) -> None:
+    """They live on, and an epoch is one batch: each in turn is the only one that works, and none makes a batch ahead.
+    ``busy``: of ten looks that find the driver waiting, so many find it at work."""
+    training = Training(idle=False)
+    driver = training.driver
+    for step in range(400):
+        pid = TRAINING[step % len(TRAINING)]
+        driver.fetches += 1  # finds the end
+        training.work(pid, each, Leaf.CPU)
+        driver.spend(0.05, Leaf.POLL, Region.FETCH)
+        idle = replace(driver.sample(Leaf.PIPE_READ), level=Level.COARSE, run=ThreadState.BLOCKED)
+        samples = {one: replace(idle, pid=one, tid=one, cells=tuple(cells)) for one, cells in training.cells.items()}
+        if step // 5 % 10 < busy:
+            samples[pid] = replace(samples[pid], run=ThreadState.ON, leaf=Leaf.CPU)
+        waits = replace(driver.sample(Leaf.POLL), run=ThreadState.BLOCKED, region=Region.FETCH)
+        if step % 5 == 0:
+            played(driver, training.pipeline, threads=(waits, *samples.values()), host=HostSample(cpus=16))
+        driver.fetch(0.05, Leaf.POLL)
+        driver.spend(own / 2)
+        driver.backward(own / 2)
+        driver.optimizer()
+    (bottleneck,) = training.ended().bottlenecks
+    assert bottleneck.cause == cause
+    assert bottleneck.seconds == pytest.approx(400 * 0.1, rel=0.05)
+    assert cause == "unknown" or bottleneck.advice[0].startswith("let the loader's iterator go on over the edge")
 
 
 @pytest.mark.parametrize("idle", [False, True])

@@ -16,8 +16,11 @@ from trainprobe.model.moment import NS
 
 MUCH = 0.1
 """Of the work in the waits: a smaller kind says nothing of how much of it all was in them."""
-LOOKS = 4
-"""At workers, so many at least say whether they work while they are waited for."""
+LOOKS, MANY = 4, 8
+"""At workers, so many at least say whether they work while they are waited for. A loader's may by chance: of those
+more."""
+SELDOM = 0.1
+"""Of the looks."""
 WAITS = tuple(cell(Region.FETCH, leaf) for leaf in Leaf if leaf not in COMPUTING)
 
 
@@ -42,6 +45,11 @@ class WaitedPool:
     def idle(self) -> bool:
         """Whether most looks found no worker at work: what they do, they do at other times."""
         return self.looks >= LOOKS and 2 * self.idle_looks > self.looks
+
+    @property
+    def busy(self) -> bool:
+        """Whether nearly all of many looks found a worker at work."""
+        return self.looks >= MANY and self.idle_looks <= SELDOM * self.looks
 
     def add_step(self, step: Ordinary, workers: int, *, saturated: bool = False) -> None:
         """Take in an ordinary step with so many live workers, one of which perhaps had no time left."""

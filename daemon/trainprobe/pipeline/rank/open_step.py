@@ -108,14 +108,15 @@ class OpenStep:
         elif at_ns - now.worked_ns > turns.ns and step - now.worked_step > turns.steps:
             self._unused.add(sample.pid)
 
-    def works_for_driver(self, at_ns: int) -> bool | None:
-        """Whether a pass at that time found a worker at work; None where it did not find the driver waiting outside of
-        the model's own passes, or no worker lived."""
+    def works_for_driver(self, at_ns: int, *, fetching: bool) -> bool | None:
+        """Whether a pass at that time found a worker at work; None where it did not find the driver waiting in a fetch
+        (``fetching``), else outside of the model's own passes, or no worker lived."""
         driver = self.sample
         seen = [self.worker_samples[pid] for pid, one in self._worked.items() if one.at_ns == at_ns]
         if driver is None or self.sample_ns != at_ns or driver.run != ThreadState.BLOCKED:
             return None
-        if not seen or driver.leaf not in _IDLE or driver.region not in (Region.STEP, Region.NO_GRAD):
+        regions = (Region.FETCH,) if fetching else (Region.STEP, Region.NO_GRAD)
+        if not seen or driver.leaf not in _IDLE or driver.region not in regions:
             return None
         return any(one.run != ThreadState.BLOCKED or one.leaf in _STORAGE for one in seen)
 

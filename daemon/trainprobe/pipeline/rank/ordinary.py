@@ -128,11 +128,12 @@ class OrdinarySteps:
 
     @property
     def works_in_waits(self) -> bool:
-        """Whether workers of no DataLoader, environments or a pool's, work while they are waited for and at no other
-        time: then they are idle for as long as the training computes."""
-        if self.fetches or not self.worker_ns or self.in_waits.idle:
+        """Whether workers work while they are waited for and at no other time: then they are idle for as long as the
+        training computes. Environments or a pool's; a DataLoader's make no batches ahead where an epoch has few."""
+        if not self.worker_ns or self.in_waits.idle or (self.fetches and not self.in_waits.busy):
             return False
-        waited = sum(take_items(self.items, states=_FOR_PROCESSES, regions=_BETWEEN).values())
+        regions = (Region.FETCH,) if self.fetches else _BETWEEN
+        waited = sum(take_items(self.items, states=_FOR_PROCESSES, regions=regions).values())
         worked = sum(self.pool[leaf] for leaf in _WORK)
         return WORTH_A_WAIT * waited <= worked <= ALL_AT_ONCE * waited * self.worker_ns / self.ns
 

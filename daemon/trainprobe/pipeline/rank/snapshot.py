@@ -250,8 +250,9 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
     made.states = {state.value: ns / steps / NS for state, ns in by_state(ordinary.items).items() if ns > 0}
     made.fetches = ordinary.fetches / steps
     made.workers = ordinary.workers
-    made.workers_without_data = _without_data(rank, made.workers)
-    if ordinary.worker_ns > 0 and fetches and not rank.lives.renewed.waited_for:  # else starts are most of it
+    idle, few = _without_data(rank, made.workers or 0)
+    made.workers_without_data = 0 if few else idle
+    if ordinary.worker_ns > 0 and fetches and not (few or rank.lives.renewed.waited_for):  # else starts are most of it
         made.worker_cpu_seconds_per_batch = sum(pool[leaf] for leaf in CPU) / fetches / NS
         made.worker_storage_seconds_per_batch = sum(pool[leaf] for leaf in STORAGE) / fetches / NS
         made.worker_memory_seconds_per_batch = sum(pool[leaf] for leaf in SWAP) / fetches / NS
@@ -269,15 +270,16 @@ def _ordinary(rank: RankState) -> OrdinaryStep:
     return made
 
 
-def _without_data(rank: RankState, used: int | None) -> int:
-    """Of epochs with fewer batches than workers some are idle for that reason."""
+def _without_data(rank: RankState, used: int) -> tuple[int, bool]:
+    """Workers that got nothing to load, and whether that is for want of batches: an epoch has fewer than workers."""
     boundary, ordinary, workers = rank.progress.boundary, rank.ordinary, rank.lives.workers
     if not used or boundary is None:
-        return 0
+        return 0, False
     trained = (ordinary.count + ordinary.late.steps) * max(1.0, rank.progress.baseline.backwards())
     ends = ordinary.fetches + ordinary.late.fetches - trained
-    unused = rank.open.unused_workers if ends * workers.count < trained else ()
-    return workers.without_data(used, boundary.at_ns, unused)
+    ended = workers.without_data(used, boundary.at_ns)
+    idle = workers.without_data(used, boundary.at_ns, rank.open.unused_workers)
+    return idle, idle > ended and ends * workers.count >= trained
 
 
 def _files(rank: RankState) -> FileFigures:

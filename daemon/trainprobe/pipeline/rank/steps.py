@@ -289,12 +289,11 @@ def note_last_saves(rank: RankState, judgement: Judgement, start_ns: int, end_ns
 
 
 def note_waited_workers(rank: RankState, now_ns: int) -> None:
-    """Note whether workers work while an ordinary step waits for them, by this frame's samples. No loader's: those work
-    ahead."""
+    """Note whether workers work while an ordinary step waits for them, by this frame's samples."""
     limit = rank.limit_ns()
-    if limit is None or now_ns >= limit or rank.ordinary.fetches:
+    if limit is None or now_ns >= limit:
         return
-    works = rank.open.works_for_driver(now_ns)
+    works = rank.open.works_for_driver(now_ns, fetching=rank.ordinary.fetches > 0)
     if works is not None:
         rank.ordinary.in_waits.add_look(works=works)
 
