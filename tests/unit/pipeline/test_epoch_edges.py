@@ -131,7 +131,7 @@ def test_the_first_batch_of_an_epoch_is_no_start_of_workers() -> None:
     """Workers that live on make it anew, too: what they would save is the start alone."""
     rank = edges(0.3, 0.16)
     assert rank.lost == pytest.approx({"worker_startup": 4 * 0.3, "data_cpu": 4 * 0.16}, abs=0.1)
-    saves = "persistent_workers=True keeps the workers between epochs; saves 299 ms per epoch"
+    saves = "persistent_workers=True keeps the workers between epochs of one DataLoader; saves 299 ms per epoch"
     assert rank.stalls[0].advice == [saves]
     adds_up(rank)
 
@@ -313,7 +313,11 @@ def test_workers_that_start_anew_in_each_ordinary_step_are_told(spawned: bool) -
     rank = short_epochs(start, 0.001, spawned=spawned)
     assert rank.lost == {"worker_startup": pytest.approx(JUDGED * start, rel=0.1)}
     assert [one.cause for one in rank.bottlenecks] == ["worker_startup"]
-    assert rank.bottlenecks[0].advice[0].startswith("persistent_workers=True keeps the workers between epochs; saves")
+    assert (
+        rank.bottlenecks[0]
+        .advice[0]
+        .startswith("persistent_workers=True keeps the workers between epochs of one DataLoader; saves")
+    )
     adds_up(rank)
 
 

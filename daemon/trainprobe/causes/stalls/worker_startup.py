@@ -254,10 +254,12 @@ KEEP_PROCESSES = template(
     "worker_startup.advice.keep_processes",
     "keep the processes (a pool, a queue) instead of starting new ones: a fork copies the training's page tables",
 )
-KEEP_WORKERS = template("worker_startup.advice.keep_workers", "{setting}=True keeps the workers between epochs")
+KEEP_WORKERS = template(
+    "worker_startup.advice.keep_workers", "{setting}=True keeps the workers between epochs of one DataLoader"
+)
 KEEP_WORKERS_SAVES = template(
     "worker_startup.advice.keep_workers_saves",
-    "{setting}=True keeps the workers between epochs; saves {each:seconds} per epoch",
+    "{setting}=True keeps the workers between epochs of one DataLoader; saves {each:seconds} per epoch",
 )
 
 
