@@ -413,6 +413,7 @@ WAITS = ("main (a.py:1)", "Queue.get (python3.11/queue.py:171)", "Condition.wait
         (("decode (loader.py:31)",), 5),
         (("decode (loader.py:31)", "decode (loader.py:35)", "watch (tqdm/monitor.py:60)"), 5),
         (("decode (loader.py:31)", "serve (rpc.py:9)"), None),
+        (("run (ffcv/epoch_iterator.py:163)", "watch (tqdm/monitor.py:60)"), 5),
     ],
 )
 def test_of_threads_that_do_different_things_nobody_knows_who_fills_the_queue(
@@ -448,6 +449,7 @@ def test_a_thread_that_saves_reads_no_data() -> None:
 
 
 SOCKET = "SocketIO.readinto (python3.11/socket.py:706)"
+RESULT = ("main (a.py:1)", "Future.result (python3.11/_base.py:451)", "Condition.wait (python3.11/threading.py:327)")
 FETCHES = PythonThread(5, SOCKET, "produce (train.py:20)")
 ROUTER = PythonThread(9, SOCKET)  # a tracker's, in no code of the user's
 """A thread of the user's that reads from a network, and one that always waits at a socket."""
@@ -462,6 +464,8 @@ ROUTER = PythonThread(9, SOCKET)  # a tracker's, in no code of the user's
         (WAITS, (ROUTER,), None),
         (WAITS, (FETCHES, PythonThread(7, "serve (train.py:90)")), None),
         (("main (a.py:1)",), (FETCHES,), None),
+        (RESULT, (FETCHES,), "network"),
+        (RESULT, (PythonThread(5, SOCKET, "upload (train.py:20)"),), None),
     ],
 )
 def test_a_thread_that_fills_the_queue_from_a_network(
@@ -480,7 +484,10 @@ def test_a_thread_that_fills_the_queue_from_a_network(
     steps(driver, 20)
     (stall,) = rank_of(played(driver, pipeline), driver).stalls
     assert stall.cause == (cause or ("network" if share else "unknown"))
-    if cause is not None:
+    if cause == "network":
+        asked = f"waiting for an answer of 10.0.0.7:6379 to thread {LOADER} of the training, in produce (train.py:20)"
+        assert stall.summary == asked
+    elif cause is not None:
         assert stall.summary == (
             f"reading data over the network from 10.0.0.7:6379 in thread {LOADER} of the training, "
             "in produce (train.py:20)"

@@ -10,7 +10,8 @@ from trainprobe.causes.spec import OrderedRule
 from trainprobe.causes.waiting import A_FILE, AT_A_LOCK, FOR_THREAD, LOOKS, at_lock
 from trainprobe.derive.files.purpose import is_named_output
 from trainprobe.derive.python.code_lines import in_one_function
-from trainprobe.derive.python.stacks import takes_from_queue
+from trainprobe.derive.python.stacks import takes_from_queue, waits_for_result
+from trainprobe.derive.python.trackers import reports
 from trainprobe.derive.steps.late_step import SiblingThread
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Cause, State
@@ -35,6 +36,7 @@ SHARE = template("data_thread.share", "the thread's share of a processor meanwhi
 RECEIVES = template(
     "data_thread.receives", "reading data over the network{peer} in thread {tid} of the training, in {frame}"
 )
+ASKS = template("data_thread.asks", "waiting for an answer of {peer} to thread {tid} of the training, in {frame}")
 FROM_PEER = template("data_thread.from_peer", " from {peer}")
 AT_A_SOCKET = template("data_thread.at_a_socket", "thread {tid} of the training waits at a socket")
 LOOKS_AT_SOCKET = template(
@@ -76,26 +78,29 @@ def claim(window: Window, left: Items) -> Claim | None:
 
 
 def _receives(window: Window, taken: dict[Item, float], beside: Sequence[SiblingThread]) -> Claim | None:
-    """Where all stacks of its waits show the driver in a queue, and the one other function of the user's, in one thread
-    or in a pool, waits at a socket in most looks. (A tracker's thread does so all day, in no code of the user's.)"""
+    """Where all stacks of its waits show the driver in a queue, or that it waits for a result, and the one other
+    function of the user's, in one thread or in a pool, waits at a socket in most looks. (A tracker's thread does so all
+    day, in no code of the user's.) What comes through a queue is data; a result is an answer that was asked for."""
     waits = [stack for stack in window.late.stacks if stack.frames and not stack.running]
-    if not waits or not all(takes_from_queue(stack.frames) for stack in waits):
+    in_queue = all(takes_from_queue(stack.frames) for stack in waits)
+    if not waits or not (in_queue or all(waits_for_result(stack.frames) for stack in waits)):
         return None
     users = [in_one_function(stack.others) for stack in waits]
     frames = {one.own_tid: one.caller or one.frame for threads in users for one in threads}
     reading = [one for one in beside if one.own_tid in frames and one.receiving > _MOSTLY * one.looks]
-    if not all(users) or not reading:
+    if not all(users) or not reading or any(reports([frame]) for frame in frames.values()):
         return None
     thread = max(reading, key=lambda one: one.receiving)
-    peer = FROM_PEER(peer=thread.socket.peer)
+    tid, frame, peer = thread.tid, frames[thread.own_tid], thread.socket.peer
+    data = RECEIVES(peer=FROM_PEER(peer=peer), tid=tid, frame=frame)
     return Claim(
-        Cause.DATA_STORAGE,
+        Cause.DATA_STORAGE if in_queue else Cause.NETWORK,
         taken,
-        RECEIVES(peer=peer, tid=thread.tid, frame=frames[thread.own_tid]),
-        [FOR_THREAD(tid=thread.tid), AT_A_SOCKET(tid=thread.tid)],
+        data if in_queue else ASKS(peer=peer, tid=tid, frame=frame),
+        [FOR_THREAD(tid=tid), AT_A_SOCKET(tid=tid)],
         [
             _waited(window, taken),
-            Evidence.of(LOOKS_AT_SOCKET(), thread.receiving, "", thread.tid),
+            Evidence.of(LOOKS_AT_SOCKET(), thread.receiving, "", tid),
             Evidence.of(LOOKS(), thread.looks, ""),
         ],
     )
@@ -109,7 +114,7 @@ def claim_feeder(window: Window, left: Items) -> Claim | None:
     if feeder is None or not taken or window.fetches_per_backward > 0:
         return None
     tid, frame = feeder.thread.own_tid, feeder.thread.caller or feeder.thread.frame
-    if feeder.reads_network:
+    if feeder.reads_network and not reports([frame]):
         return Claim(
             Cause.DATA_STORAGE,
             taken,

@@ -27,6 +27,8 @@ KEEP = 1024
 ENOUGH = 2  # stacks
 EVERYWHERE = 0.95
 """A line on this share of the stacks is the loop itself."""
+_LOADERS = frozenset({"ffcv", "torchdata", "litdata", "streaming", "webdataset", "grain", "batchgenerators"})
+"""Libraries that fill a queue by a thread of their own."""
 SAMPLES, MOST = 3, 0.8
 """A function on this share of so many stacks at least is one that the steps are made in."""
 
@@ -60,10 +62,14 @@ class WorkerStacks:
 
 
 def in_one_function(threads: Sequence[PythonThread]) -> Sequence[PythonThread]:
-    """Those that run code of the user's and do not wait in a queue themselves; none where they run several functions:
-    nobody knows which of them is waited for."""
-    users = [one for one in threads if is_own(one.frame) or (one.caller and not is_idle([one.frame]))]
+    """Those that run code of the user's, or of a library that loads data, and do not wait in a queue themselves; none
+    where they run several functions: nobody knows which of them is waited for."""
+    users = [one for one in threads if is_own(one.frame) or (one.caller and not is_idle([one.frame])) or _loads(one)]
     return users if len({(one.caller or one.frame).rpartition(":")[0] for one in users}) == 1 else []
+
+
+def _loads(thread: PythonThread) -> bool:
+    return library(thread.frame)[0].partition("/")[0] in _LOADERS
 
 
 @dataclass(slots=True)

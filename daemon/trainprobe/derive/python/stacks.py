@@ -121,6 +121,11 @@ def takes_from_queue(stack: Sequence[str]) -> bool:
     return is_idle(stack) and any(function_name(frame) == "get" for frame in called)
 
 
+def waits_for_result(stack: Sequence[str]) -> bool:
+    """Whether it waits for the result of what a thread was given to do (concurrent.futures)."""
+    return is_idle(stack) and any(_file(frame).rpartition("/")[2] == "_base.py" for frame in stack)
+
+
 def at_socket(frame: str) -> bool:
     """Whether it is a function that waits for what another host is to send."""
     file, name = _file(frame).rpartition("/")[2], function_name(frame)
