@@ -293,7 +293,7 @@ class WorkerPool:
         at its begin and ended in it; 0 where there are none. An evaluation between the two has workers of its own."""
         dead = [(one.at_ns - one.lived_ns, one.at_ns) for one in self.deaths]
         ended = sum(1 for begun, at in dead if begun < start_ns <= at < end_ns)
-        renewed = self._begun_in(start_ns, end_ns)[-ended:] if ended else []
+        renewed = self.begun_in(start_ns, end_ns)[-ended:] if ended else []
         return end_ns - renewed[0] if renewed else 0
 
     def since_start_ns(self, start_ns: int, end_ns: int) -> int:
@@ -309,10 +309,10 @@ class WorkerPool:
 
     def _begun(self, start_ns: int, end_ns: int) -> tuple[list[int], int]:
         """When the workers were started in an interval that live at its end, or else all; what each start took."""
-        begun = self._begun_in(start_ns, end_ns) or sorted(at for at in self.starts if start_ns <= at < end_ns)
+        begun = self.begun_in(start_ns, end_ns) or sorted(at for at in self.starts if start_ns <= at < end_ns)
         return begun, (begun[-1] - begun[0]) // (len(begun) - 1) if begun[1:] else 0
 
-    def _begun_in(self, start_ns: int, end_ns: int) -> list[int]:
+    def begun_in(self, start_ns: int, end_ns: int) -> list[int]:
         """When the workers were started, in an interval, that live at its end."""
         living = [one.start_ns for one in self.live.values() if one.role == "worker"]
         living += [one.at_ns - one.lived_ns for one in self.deaths if one.at_ns >= end_ns]

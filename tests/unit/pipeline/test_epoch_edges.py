@@ -362,3 +362,22 @@ def test_a_late_batch_of_workers_that_start_in_each_step_is_no_start(leaf: Leaf,
     rank = rank_of(played(driver, pipeline), driver)
     assert {stall.cause for stall in rank.stalls} == {cause}
     assert rank.lost[cause] == pytest.approx(4 * 2.0, rel=0.1)
+
+
+@pytest.mark.parametrize("processes", [1, 8])
+def test_processes_that_are_started_in_each_step_beside_a_loader_are_none_of_its_workers(processes: int) -> None:
+    """One that saves and lives on for a while, or a pool that ends in the step. Nobody knows what it waits for."""
+    driver, pipeline = started(), Pipeline()
+    for step in range(120):
+        pids = range(3000 + 8 * step, 3000 + 8 * step + processes)
+        for pid in pids:
+            driver.fork(pid)
+        for pid in pids if processes > 1 else (3000 + 8 * (step - 2),) if step > 1 else ():
+            driver.die(pid)
+        driver.fetch(0.02, Leaf.POLL)
+        driver.spend(0.024)
+        driver.backward()
+        driver.optimizer()
+        pipeline = played(driver, pipeline)
+    driver.exit()
+    assert "worker_startup" not in rank_of(played(driver, pipeline), driver).lost

@@ -6,8 +6,18 @@ from dataclasses import field
 
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.waited_pool import WAITS
+from trainprobe.derive.workers import WorkerPool
 from trainprobe.model.cells import LEAVES
 from trainprobe.model.dataclass import dataclass
+
+
+def renewed_in(workers: WorkerPool, start_ns: int, end_ns: int) -> int:
+    """Workers that were started again in an interval: most that live at its end. What a training starts beside a loader
+    that lives on (a save, a pool) is fewer, or has ended by then."""
+    started = workers.starts_in(start_ns, end_ns)
+    if not started or started == workers.started:
+        return 0
+    return started if 2 * len(workers.begun_in(start_ns, end_ns)) >= max(1, workers.count) else 0
 
 
 @dataclass(slots=True)

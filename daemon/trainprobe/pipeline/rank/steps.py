@@ -23,6 +23,7 @@ from trainprobe.derive.python.stacks import in_backward
 from trainprobe.derive.steps.baseline import Ordinary
 from trainprobe.derive.steps.clock import Mode
 from trainprobe.derive.steps.ledger import Item, flatten
+from trainprobe.derive.steps.renewed_workers import renewed_in
 from trainprobe.derive.steps.startup import BeforeFirstStep, restores, startup
 from trainprobe.model.cause import Cause, Phase, State
 from trainprobe.model.cells import COMPUTING, QUEUED, Leaf, Region, cell
@@ -113,9 +114,9 @@ def _take_in(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> 
         rank.stalls.resumed_id = ""
     workers = rank.lives.workers
     started = workers.starts_in(before.at_ns, row.at_ns)
-    first = started == workers.started
-    progress.count_starts(started, first=first, steps=step.steps)
-    rank.lives.renewed.add_step(step, ordinary.count - count, 0 if first else started, rank.loader_workers)
+    progress.count_starts(started, first=started == workers.started, steps=step.steps)
+    renewed = renewed_in(workers, before.at_ns, row.at_ns)
+    rank.lives.renewed.add_step(step, ordinary.count - count, renewed, rank.loader_workers)
 
 
 def _judge(rank: RankState, step: Ordinary, before: MarkRow, row: MarkRow) -> None:
