@@ -20,8 +20,8 @@ IDLE = (LOOP, "Queue.get (multiprocessing/queues.py:113)", "_poll (multiprocessi
 WAITS = ("<module> (train.py:9)", "_try_get_data (torch/utils/data/dataloader.py:1200)", IDLE[-1])
 
 
-def fed(stack: tuple[str, ...], command: str = "", *, running: bool = False) -> Rank:
-    """Each step waits for workers that are at a pipe; ``command``: that one of them runs."""
+def fed(stack: tuple[str, ...], command: str = "", *, running: bool = False, leaf: Leaf = Leaf.PIPE_READ) -> Rank:
+    """Each step waits for workers that are at a pipe, or in another ``leaf``; ``command``: that one of them runs."""
     driver, pipeline = Driver(), Pipeline()
     driver.begin()
     for pid in (2000, 2001):
@@ -31,7 +31,7 @@ def fed(stack: tuple[str, ...], command: str = "", *, running: bool = False) -> 
         arguments = (f"/usr/bin/{command}", "x")
         driver.events.append(ProcessEvent(ProcessEventKind.EXEC, driver.now, 3000, 2000, command, command=arguments))
     for step in range(400):
-        driver.work(0.15, Leaf.PIPE_READ)
+        driver.work(0.15 if leaf is Leaf.PIPE_READ else 0.4, leaf)
         driver.work(0.02)
         driver.fetch(0.25, Leaf.POLL)
         driver.spend(0.01)
@@ -72,6 +72,19 @@ def test_workers_that_are_idle_or_run_are_not_told_to_wait_at_a_pipe(stack: tupl
     rank = fed(stack, "aws", running=running)
     assert rank.bottlenecks[0].cause == "unknown"
     assert "pipe" not in rank.bottlenecks[0].summary
+
+
+@pytest.mark.parametrize(
+    ("inside", "cause", "summary"),
+    [
+        ("sync (fsspec/asyn.py:103)", "data_storage", "reading data over the network, in 6 of 6 looks at workers"),
+        ("wait_for_turn (train.py:20)", "unknown", "workers were blocked in futex for"),
+    ],
+)
+def test_workers_that_wait_for_a_thread_which_reads_from_a_network(inside: str, cause: str, summary: str) -> None:
+    """fsspec (S3, GCS, HTTP) has a thread for that; its callers wait at a lock."""
+    (found,) = fed((*READS[:2], inside, "Event.wait (python3.11/threading.py:629)"), leaf=Leaf.LOCK).bottlenecks
+    assert (found.cause, found.summary[: len(summary)]) == (cause, summary)
 
 
 @pytest.mark.parametrize("workers", [2, 8])
