@@ -168,6 +168,7 @@ class Window:
     replicas: bool = False  # the model runs in threads of the driver's process, which the driver waits for
     others_late_ns: int = 0  # of the window, another rank was late for a reason of its own
     evaluates_in_steps: bool | None = None  # by the stacks of ordinary steps; None: too few
+    polls: bool = False  # its sleeps are a loader's that asks again and again whether a batch is there, as stacks show
     late_rank: str | None = None  # of all ordinary steps: the rank that the others waited for in most of the waits
 
 

@@ -124,7 +124,8 @@ def _beyond(window: Window) -> list[float]:
 
 def outside(window: Window, taken: Items) -> list[Evidence]:
     """Where the driver's own loading is in no fetch, mostly: no loader has to do with it."""
-    spent = sum(ns for (_, region, _), ns in taken.items() if region != Region.FETCH)
+    own = (State.DATA_INLINE, State.FAULT_IO)
+    spent = sum(ns for (state, region, _), ns in taken.items() if region != Region.FETCH and state in own)
     mostly = spent > 0.5 * sum(taken.values())
     return [Evidence.of(OUTSIDE(), seconds(spent), "s", window.driver_pid)] if mostly else []
 
@@ -153,12 +154,14 @@ def at_pipe(window: Window) -> ThreadSample | None:
 def waited(window: Window, left: Items, part: float = 1.0) -> dict[Item, float]:
     """The driver's wait for its workers. A pool of processes (concurrent.futures, multiprocessing.Pool) answers through
     a thread of the driver's process, for which the driver waits at a lock: such a lock counts where workers did as much
-    meanwhile, beyond the ordinary. Where a DataLoader is seen to fetch, its own waits are known, and a lock is none."""
+    meanwhile, beyond the ordinary; so does a sleep where stacks show that its loader asks again and again whether a
+    batch is there. Where a DataLoader is seen to fetch, its own waits are known, and a lock is none."""
     states = [State.DATA_WAIT]
-    locked = sum(ns for (state, _, _), ns in window.excess.items() if state == State.LOCK)
-    if window.context.workers and not window.fetches_per_backward and locked > 0:
+    if window.context.workers and not window.fetches_per_backward:
         worked = max(0.0, pool_ns(window, *STORAGE, *CPU, *SWAP, *BLOCKED))
-        states += [State.LOCK] if worked >= _WORTH_A_LOCK * locked else []
+        for state in (State.LOCK, State.SLEEP) if window.polls else (State.LOCK,):
+            spent = sum(ns for (of, _, _), ns in window.excess.items() if of == state)
+            states += [state] if 0 < _WORTH_A_LOCK * spent <= worked else []
     return take_items(left, states=states, part=part)
 
 

@@ -37,9 +37,6 @@ LAUNCHED = 0.8
 """Of the waits for the GPU, it works for so much: the rest are launches, and the way of its answer."""
 MINOR = 0.01
 """Of an ordinary step: a smaller claim goes to the largest one."""
-_PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.SLEEP})
-"""States in which ordinary steps wait for nobody that is known. (A save is the checkpoint rules'. The pause that a
-training's own code makes in each step may be for work that is done elsewhere.)"""
 _DATA = (State.DATA_WAIT, State.DATA_INLINE)
 _OF_DATA = (*_DATA, State.FAULT_IO)
 
@@ -110,7 +107,7 @@ def _above_limits(fold: RankState, items: dict[Item, float], of: OrdinarySums) -
 def waits(fold: RankState) -> dict[Item, float]:
     """Ordinary steps' waits that are not excepted, in ns."""
     barriers, (waiting, computing) = _barriers(fold), _handed_over(fold)
-    late, unfelt = _late_ranks(fold), _unfelt(fold)
+    late, unfelt, productive = _late_ranks(fold), _unfelt(fold), fold.ordinary.productive
     contended = _contended(fold, fold.ordinary.items, fold.ordinary.ns)
     beside = fold.files.beside_saves.beyond(fold.ordinary.items, fold.ordinary.count)
     interpreter = beside.items if beside is not None else {}
@@ -128,7 +125,7 @@ def waits(fold: RankState) -> dict[Item, float]:
             ns *= contended
         if state != State.COLLECTIVE:
             ns *= 1.0 - unfelt
-        if ns > 0 and state not in _PRODUCTIVE and (leaf not in COMPUTING or state in _DATA):
+        if ns > 0 and state not in productive and (leaf not in COMPUTING or state in _DATA):
             found[item] = ns
     return found
 

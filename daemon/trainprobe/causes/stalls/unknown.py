@@ -123,7 +123,7 @@ def _own_processes(window: Window, left: Items) -> tuple[Message, list[Message]]
 def _pause(window: Window, left: Items) -> tuple[Message, list[Message]] | None:
     """A sleep in the driver's own code is no riddle, whatever it is good for; until a file is there, mostly."""
     slept = sum(take_items(left, states=[State.SLEEP]).values())
-    if slept <= 0.5 * sum(left.values()):
+    if slept <= 0.5 * sum(left.values()) or window.polls:
         return None
     path = asked_again(window, spread_ns=SPREAD * slept) if len(window.late.pauses) != 1 else ""
     told = FOR_FILE(path=path, seconds=seconds(slept)) if path else PAUSE(seconds=seconds(slept))

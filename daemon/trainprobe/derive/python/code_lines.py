@@ -12,6 +12,7 @@ from trainprobe.derive.memo import Memo
 from trainprobe.derive.python.evaluators import is_named
 from trainprobe.derive.python.frameworks import is_own, library
 from trainprobe.derive.python.stacks import (
+    asks_iterator,
     at_socket,
     inside_loop,
     is_idle,
@@ -110,16 +111,20 @@ class PythonLines:
     evaluated: int = 0  # of the samples: named like an evaluation
     reported: int = 0  # of them: with figures on their way to a tracker
     queued: int = 0  # of them: it takes from a queue
+    slept: int = 0  # of them: it was found asleep
+    polled: int = 0  # of these: where it asks an iterator for what comes next
     _hits: dict[str, int] = field(default_factory=dict)
     _memo: Memo = field(default_factory=Memo)
 
-    def add(self, frames: Sequence[str], others: Sequence[PythonThread] = ()) -> None:
+    def add(self, frames: Sequence[str], others: Sequence[PythonThread] = (), *, asleep: bool = False) -> None:
         """One stack, with the other threads of the interpreter that did something; a line counts once in it."""
         self.feeders.add(frames, others)
         self.samples += 1
         self.evaluated += is_named(frames)
         self.reported += reports(frames)
         self.queued += bool(frames) and takes_from_queue(frames)
+        self.slept += asleep
+        self.polled += asleep and asks_iterator(frames)
         self._memo.clear()
         for frame in dict.fromkeys(frames):
             if frame in self._hits or len(self._hits) < KEEP:
@@ -128,6 +133,11 @@ class PythonLines:
     @property
     def in_queue(self) -> bool:
         return self.queued >= ENOUGH
+
+    @property
+    def polls(self) -> bool:
+        """Whether its sleeps are mostly those of a loader that asks again and again whether a batch is there."""
+        return self.polled >= ENOUGH and 2 * self.polled > self.slept
 
     @property
     def evaluates(self) -> bool | None:

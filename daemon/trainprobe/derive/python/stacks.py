@@ -121,6 +121,11 @@ def takes_from_queue(stack: Sequence[str]) -> bool:
     return is_idle(stack) and any(function_name(frame) == "get" for frame in called)
 
 
+def asks_iterator(stack: Sequence[str]) -> bool:
+    """Whether it asks an iterator of Python code for what comes next, as of a loader."""
+    return any(function_name(frame) == "__next__" for frame in stack)
+
+
 def waits_for_result(stack: Sequence[str]) -> bool:
     """Whether it waits for the result of what a thread was given to do (concurrent.futures)."""
     return is_idle(stack) and any(_file(frame).rpartition("/")[2] == "_base.py" for frame in stack)

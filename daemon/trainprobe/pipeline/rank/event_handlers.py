@@ -100,7 +100,9 @@ def add_stack(rank: RankState, event: StackSeen) -> None:
         _note_replicas(rank, event.frames)
     if own and event.at_ns == rank.ordinary.lines_ns:
         if event.frames:
-            rank.ordinary.lines.add(event.frames, event.others)
+            sample = rank.open.sample
+            asleep = sample is not None and sample.leaf == Leaf.SLEEP
+            rank.ordinary.lines.add(event.frames, event.others, asleep=asleep)
         return
     if not own:  # asked in a late step or not, it was waited for
         rank.ordinary.of_workers.add(event.frames, running=event.running)

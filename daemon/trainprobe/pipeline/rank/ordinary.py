@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
 from trainprobe.causes.base import take_items
@@ -30,6 +30,9 @@ TURNS, SELDOM = 2, 20
 WORTH_A_WAIT, ALL_AT_ONCE = 0.7, 1.2
 """Of the waits, and of all workers' time in them: what workers do that are waited for each time."""
 _FOR_PROCESSES, _BETWEEN = (State.DATA_WAIT, State.LOCK), (Region.STEP, Region.NO_GRAD)
+_PRODUCTIVE = frozenset({State.COMPUTE, State.GPU_WAIT, State.CHECKPOINT, State.SLEEP})
+"""States in which ordinary steps wait for nobody that is known. (A save is the checkpoint rules'. The pause that a
+training's own code makes in each step may be for work that is done elsewhere.)"""
 _WORK = (*CPU, *STORAGE, *SWAP)
 _BACKWARD = cell(Region.BACKWARD, Leaf.CPU)
 _QUEUED = tuple(cell(region, leaf) for region in Region for leaf in QUEUED)
@@ -133,9 +136,15 @@ class OrdinarySteps:
         if not self.worker_ns or self.in_waits.idle or (self.fetches and not self.in_waits.busy):
             return False
         regions = (Region.FETCH,) if self.fetches else _BETWEEN
-        waited = sum(take_items(self.items, states=_FOR_PROCESSES, regions=regions).values())
+        states = (*_FOR_PROCESSES, State.SLEEP) if self.lines.polls else _FOR_PROCESSES
+        waited = sum(take_items(self.items, states=states, regions=regions).values())
         worked = sum(self.pool[leaf] for leaf in _WORK)
         return WORTH_A_WAIT * waited <= worked <= ALL_AT_ONCE * waited * self.worker_ns / self.ns
+
+    @property
+    def productive(self) -> Collection[State]:
+        """States that are no waits, but those of a loader that sleeps until a batch is there."""
+        return _PRODUCTIVE - {State.SLEEP} if self.lines.polls else _PRODUCTIVE
 
     def add_waited(self, step: Ordinary) -> None:
         """Take in what the workers did in a step that stalled for data."""

@@ -9,13 +9,14 @@ from trainprobe.causes.base import BlockedWorkers, Feeder, Renewals, Unseen, Win
 from trainprobe.causes.waiting import MAKING
 from trainprobe.derive.files.purpose import FileClass
 from trainprobe.derive.host.gpu_speed import Slowed
+from trainprobe.derive.python.stacks import asks_iterator
 from trainprobe.derive.steps.interval import Files
 from trainprobe.derive.steps.late_step import LateStepObservations
 from trainprobe.derive.steps.ledger import Item
 from trainprobe.model.cause import Phase, State
 from trainprobe.model.cells import COMPUTING
 from trainprobe.model.dataclass import dataclass
-from trainprobe.model.event import GpuMemoryCalls
+from trainprobe.model.event import GpuMemoryCalls, StackSeen
 from trainprobe.model.moment import NS
 from trainprobe.model.sample import RivalSample
 from trainprobe.pipeline.rank.state import RankState
@@ -105,6 +106,7 @@ def window_of(rank: RankState, part: Measured) -> Window:
         restored=rank.files.restored_in(start, end),
         others_late_ns=around.company.others_late_ns(rank.seen.pid, start, end),
         renewals=_renewals(rank),
+        polls=_polls(rank.open.late.stacks),
     )
 
 
@@ -126,6 +128,11 @@ def _starts(rank: RankState, part: Measured) -> WorkerStarts:
         starting_ns=workers.starting_ns(start, end),
         batch_ns=sum(usual[leaf] for leaf in MAKING) / max(1.0, rank.progress.baseline.fetches()),
     )
+
+
+def _polls(stacks: Sequence[StackSeen]) -> bool:
+    waits = [one.frames for one in stacks if one.frames and not one.running]
+    return bool(waits) and all(map(asks_iterator, waits))
 
 
 def _renewals(rank: RankState) -> Renewals | None:
@@ -188,6 +195,7 @@ def window_of_ordinary(rank: RankState, suspects: Mapping[Item, float], slowed: 
         swap_faults=ordinary.swap_faults or None,
         feeder=_feeder(rank),
         evaluates_in_steps=ordinary.lines.evaluates,
+        polls=ordinary.lines.polls,
         late_rank=_late_rank(ordinary.collectives.late),
         blocked_workers=BlockedWorkers(
             of.blocked, of.seen, rank.lives.workers.command_of_workers(), of.reading, ordinary.lines.in_queue

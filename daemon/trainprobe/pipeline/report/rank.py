@@ -20,6 +20,8 @@ from trainprobe.pipeline.report.verdict import Losses, bound, losses, reads_by_i
 
 NO_STEP = template("steps.none", "no optimiser step or backward was seen")
 NO_MARKS = template("steps.no_marks", "{reason}")
+_QUEUE = (State.LOCK, State.SLEEP)
+"""How a loader other than torch's waits for its queue."""
 PAUSED = 0.1
 """Of an ordinary step: who sleeps for more of it is not bound by computing."""
 PAUSES = template("bound.pauses", "the training thread sleeps for {share:percent} of a step")
@@ -116,7 +118,7 @@ def _bound(rank: RankSnapshot, lost: Losses) -> Bound:
     """Data's part of the training's own time: ordinary steps and stalls, without start-up and evaluation."""
     data = rank.time.data + sum(ns for cause, ns in lost.stalls.items() if SPECS[cause].is_input)
     claims = [one.claim for one in rank.bottlenecks if SPECS[one.cause].is_input]
-    data += sum(ns for claim in claims for (state, _, _), ns in claim.taken.items() if state == State.LOCK)  # a queue
+    data += sum(ns for claim in claims for (state, _, _), ns in claim.taken.items() if state in _QUEUE)
     trained = rank.time.ordinary + sum(lost.stalls.values())
     found = bound(data, trained, rank.steps.count)
     if rank.steps.mode in _BY_CALLS and found.by != "input":

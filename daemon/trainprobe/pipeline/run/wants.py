@@ -154,8 +154,8 @@ def _ordinary_stack(run: RunState, now_ns: int) -> list[tuple[int, int]]:
     pause = UNMARKED_NS if unknown else ORDINARY_STACK_EVERY * min(1 << min(doublings, 8), SELDOM)
     if worker is not None and of_workers < WORKERS_OFTEN:
         pause = UNMARKED_NS if of_workers else STACK_EVERY
-    elif samples < OFTEN and _waits_in_each_step(rank, State.LOCK, LOCKED):
-        pause = STACK_EVERY  # for a thread of its own, whose line is to be told
+    elif samples < OFTEN and any(_waits_in_each_step(rank, one, LOCKED) for one in (State.LOCK, State.SLEEP)):
+        pause = STACK_EVERY  # for a thread of its own, whose line is to be told, or for a batch
     if now_ns - run.stack_ns < pause:
         return []
     run.stack_ns = rank.ordinary.lines_ns = now_ns
