@@ -163,7 +163,8 @@ class WorkerPool:
                 )
                 if role == "worker":
                     self._started(event.at_ns)
-                    self.spawned += event.ppid in self.live  # by a fork server
+                    parent = self.live.get(event.ppid)
+                    self.spawned += parent is not None and parent.role == "server"
         elif kind == ProcessEventKind.EXEC:
             self._execed(event)
         elif kind == ProcessEventKind.SIGNAL:

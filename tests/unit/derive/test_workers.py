@@ -63,3 +63,21 @@ def test_a_command_that_is_not_there_is_no_dead_worker(code: int) -> None:
     death = workers.add_event(ended(52, 21 * NS, code))
     assert death is not None
     assert death.abnormal
+
+
+def test_workers_that_import_everything_again_are_counted() -> None:
+    """By spawn, or by a fork server; a command that a worker runs is none."""
+    workers, spawn = WorkerPool(50), ("python", "-c", "from multiprocessing.spawn import spawn_main")
+    workers.add_event(fork(51, 10 * NS))
+    assert (workers.started, workers.spawned) == (1, 0)
+    workers.add_event(fork(52, 11 * NS))
+    workers.add_event(ProcessEvent(ProcessEventKind.EXEC, 11 * NS + 1, 52, 50, "python", command=spawn))
+    assert (workers.started, workers.spawned) == (2, 1)
+    server = ("python", "-c", "from multiprocessing.forkserver import main")
+    workers.add_event(fork(60, 12 * NS))
+    workers.add_event(ProcessEvent(ProcessEventKind.EXEC, 12 * NS + 1, 60, 50, "python", command=server))
+    workers.add_event(ProcessEvent(ProcessEventKind.FORK, 13 * NS, 61, 60, "python"))
+    assert (workers.started, workers.spawned) == (3, 2)
+    workers.add_event(ProcessEvent(ProcessEventKind.FORK, 14 * NS, 70, 51, "python"))
+    workers.add_event(run(70, 14 * NS + 1))
+    assert (workers.started, workers.spawned) == (3, 2)

@@ -98,7 +98,7 @@ def _of_batches(steps: DriftInput, growth: Drift) -> bool:
     if BATCH in steps.counters.ends(growth.from_step)[1] or before.get(OPTIMIZER, 0.0) < _MEASURED * growth.from_ns:
         return False
     backward = _more(before[BACKWARD], after[BACKWARD])
-    forward = _more(*(one[State.COMPUTE.value] - one[BACKWARD] - one[OPTIMIZER] for one in (before, after)))
+    forward = _more(*(one.get(State.COMPUTE.value, 0.0) - one[BACKWARD] - one[OPTIMIZER] for one in (before, after)))
     both = min(forward, backward)
     alike = both >= _OF_BATCHES * max(forward, backward, growth.ratio)
     return alike and _more(before[OPTIMIZER], after[OPTIMIZER]) <= _UNCHANGED * both

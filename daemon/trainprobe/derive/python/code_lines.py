@@ -132,6 +132,7 @@ class PythonLines:
 
     @property
     def in_queue(self) -> bool:
+        """Whether it was found to take from a queue."""
         return self.queued >= ENOUGH
 
     @property
