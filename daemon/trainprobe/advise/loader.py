@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import comb
+from math import comb, erf, exp, pi, sqrt
 
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Evidence, Memory, OrdinaryStep, Rank
@@ -28,6 +28,8 @@ USABLE = 0.93
 FAIR = 0.5  # of the CPUs: what a training gets of them at least, however busy others are
 WORTH = 0.02  # of a step: what is gained by one more worker must be more
 MORE_FOR_WAITING = 4  # workers per CPU, at most, where they wait for storage or the network and not for a CPU
+MOST = 4096  # workers: no loader has more
+COUNTED = 128  # workers, up to which each number of them that may be on a CPU is counted
 ROUNDS = 3  # until a step and the workers' share of the CPUs in it agree
 
 
@@ -94,11 +96,8 @@ class Loader:
 
     def _beside(self, workers: int, step: float) -> float:
         """The training's own part of a step while so many workers want CPUs too, each for its share of ``step``."""
-        busy = min(1.0, self.fetches * self.cpu / workers / step)
-        slower = sum(
-            comb(workers, n) * busy**n * (1 - busy) ** (workers - n) * max(0.0, (n + 1) / self.cpus - 1)
-            for n in range(self.cpus, workers + 1)
-        )
+        busy = min(1.0, max(0.0, self.fetches * self.cpu / workers / step))
+        slower = _beyond(workers, busy, self.cpus - 1) / self.cpus
         on_cpu = min(self.driver_cpu, self.own - self.queued)
         return self.own - self.queued + max(0.0, on_cpu) * slower
 
@@ -126,13 +125,23 @@ class Loader:
 
     def most(self) -> int:
         """Workers beyond which more bring nothing on these CPUs."""
-        return self.cpus * (MORE_FOR_WAITING if self.blocked > self.cpu else 1)
+        return min(self.cpus * (MORE_FOR_WAITING if self.blocked > self.cpu else 1), MOST)
 
     def best(self) -> int:
         """The fewest workers with which a step is as short as it can be made by workers."""
-        numbers = range(1, max(self.most(), 1) + 1)
-        shortest = min(map(self.step, numbers))
-        return next(number for number in numbers if self.step(number) <= shortest * (1 + WORTH))
+        steps = [self.step(number) for number in range(1, max(self.most(), 1) + 1)]
+        enough = min(steps) * (1 + WORTH)
+        return next(number for number, step in enumerate(steps, 1) if step <= enough)
+
+
+def _beyond(workers: int, busy: float, free: int) -> float:
+    """The mean number of workers on a CPU beyond ``free``, where each is on one for a ``busy`` part of the time."""
+    if workers <= COUNTED:
+        chances = ((n, comb(workers, n) * busy**n * (1 - busy) ** (workers - n)) for n in range(free + 1, workers + 1))
+        return sum((n - free) * chance for n, chance in chances)
+    # So many are spread about their mean as a normal distribution is.
+    over, wide = workers * busy - free, max(sqrt(workers * busy * (1 - busy)), 1e-9)
+    return over * (1 + erf(over / wide / sqrt(2))) / 2 + wide * exp(-((over / wide) ** 2) / 2) / sqrt(2 * pi)
 
 
 def prefetched(memory: Memory, workers: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from trainprobe.advise.loader import Loader, outside_seconds
+from trainprobe.advise.loader import MOST, Loader, outside_seconds
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import Evidence
 
@@ -51,7 +51,7 @@ def of_loader(evidence: Sequence[Evidence]) -> bool:
 def ahead(load: Loader, late: Sequence[LateBatch], now: int) -> Ahead | None:
     """The smallest factor beyond ``now`` that saves nearly all that can be saved; None: none does, or workers are
     slower than the training on the whole. ``late``: by step."""
-    if not late or not load.keeps_up or load.own <= 0:
+    if not late or not load.keeps_up or load.own <= 0 or now >= FACTORS[-1] or load.workers > MOST:
         return None
     queue = Queue(load.workers, _rounded(load.each), _rounded(load.own / load.fetches))
     return _ahead(queue, tuple(late[-LATEST:]), now)

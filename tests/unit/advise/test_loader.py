@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,23 @@ def test_workers_that_wait_for_the_network_may_be_more_than_the_cpus() -> None:
     assert REMOTE.gain(4) == pytest.approx(0.12, rel=0.05)
     assert not REMOTE.keeps_up
     assert replace(REMOTE, workers=4).keeps_up
+
+
+@pytest.mark.parametrize("cpus", [256, 384, 10**15])
+def test_a_host_of_many_cpus_takes_no_longer_and_gets_the_same_advice(cpus: int) -> None:
+    """Where workers wait for storage, all numbers of them up to four for each CPU are looked at."""
+    slow = Loader(workers=8, own=0.02, wait=0.05, fetches=1.0, cpu=0.08, blocked=0.3, driver_cpu=0.018, cpus=cpus)
+    began = time.process_time()
+    assert slow.best() == replace(slow, cpus=32).best() == 19
+    assert time.process_time() - began < 1
+
+
+def test_many_workers_beside_the_driver_are_as_slow_as_the_fewer_ones_that_are_counted() -> None:
+    """Beyond 128 a normal distribution tells how many are on a CPU at once."""
+    paces = [Loader(100, 0.1, 0.0, 1.0, cpu, 1.0, 0.1, cpus=64)._beside(number, 0.1) for number, cpu in
+             ((128, 6.4), (129, 6.45))]  # fmt: skip
+    assert paces[0] > 0.1
+    assert paces[1] == pytest.approx(paces[0], rel=0.01)
 
 
 def test_workers_that_want_a_cpu_at_the_same_time_take_it_from_the_driver() -> None:

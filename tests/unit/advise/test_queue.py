@@ -18,6 +18,11 @@ def test_without_late_batches_or_with_workers_that_do_not_keep_up_there_is_nothi
     assert ahead(replace(LOAD, cpu=0.2), [LateBatch(100, 1.0)], 2) is None
 
 
+def test_a_queue_that_no_loader_has_is_not_replayed() -> None:
+    assert ahead(replace(LOAD, workers=10**12), [LateBatch(100, 1.0)], 2) is None
+    assert ahead(LOAD, [LateBatch(100, 1.0)], 10**12) is None
+
+
 def test_a_late_batch_is_covered_by_as_much_as_the_queue_is_longer() -> None:
     """Two workers: each batch more that either is ahead covers two steps of 50 ms."""
     found = ahead(LOAD, [LateBatch(100, 0.4), LateBatch(300, 0.4)], 2)
