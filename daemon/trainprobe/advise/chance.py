@@ -56,9 +56,8 @@ def _unseen(a: Rank, b: Rank) -> float:
 
 
 def quickest(a: Rank, b: Rank) -> tuple[float, float] | None:
-    if not (a.ordinary.stretches and b.ordinary.stretches):
-        return None
-    return min(a.ordinary.stretches), min(b.ordinary.stretches)
+    both = min(a.ordinary.stretches, default=0.0), min(b.ordinary.stretches, default=0.0)
+    return both if min(both) > 0 else None
 
 
 def _interference(others: tuple[float, float]) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import hypot, sqrt
 from statistics import mean, stdev
 
+from trainprobe.derive.steps.ordinary_waits import MOST
 from trainprobe.derive.trend.downsample import independent
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.report import OrdinaryStep
@@ -52,7 +53,8 @@ def waits(
     ``step``: seconds of a step, or of what is compared; ``units``: what the waits of both are divided by; ``pace``:
     change of the processors' speed, relative, by which what others do meanwhile may be slower too.
     """
-    if min(a.wait_stretches, b.wait_stretches) < FEWEST:
+    stretches = sorted((a.wait_stretches, b.wait_stretches))
+    if not FEWEST <= stretches[0] <= stretches[1] <= MOST:
         return ()
     found = [_wait(a, b, key, step, units, pace) for key in sorted({*a.waits, *b.waits})]
     return tuple(sorted(found, key=lambda one: -abs(one.b - one.a)))

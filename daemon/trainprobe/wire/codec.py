@@ -1,7 +1,9 @@
 """Plain dataclasses <-> JSON values, driven by the type hints of the model: one coder per class, made once.
 
-Reading is strict where a wrong value would mislead (types, non-finite numbers, numbers beyond 64 bits) and lenient
-where a later version may have added something (unknown fields are ignored, missing ones take their default).
+Reading is strict where a wrong value would mislead (types, non-finite numbers, numbers beyond 64 bits, whole or not)
+and lenient where a later version may have added something (unknown fields are ignored, missing ones take their
+default). Nothing that is measured is smaller than ``FINEST``: it is read as 0. So a product or a ratio of what was read
+is finite.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from trainprobe.text.saying import Saying, saying
 
 Decoder = Callable[[Any], Any]
 _Reader = tuple[Sequence[str], Callable[[Any], Any]]
-INT_LIMIT = 1 << 63
+LIMIT = 1 << 63
+FINEST = 1e-18
 DEEPEST = 8  # messages within messages
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -185,8 +188,10 @@ def decoder(hint: Any) -> Decoder:
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not -INT_LIMIT <= value < INT_LIMIT:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise WireError(f"expected a whole number, found {_shown(value)}")
+    if not -LIMIT <= value < LIMIT:
+        raise WireError(f"expected a whole number, found {_shown(value)}: too large")
     return value
 
 
@@ -194,20 +199,15 @@ def _all_integers(values: list[Any]) -> bool:
     """That ``_integer`` takes them all, found without a call for each: a ledger has more than a hundred."""
     if set(map(type, values)) - {int}:
         return False
-    return not values or (min(values) >= -INT_LIMIT and max(values) < INT_LIMIT)
+    return not values or (min(values) >= -LIMIT and max(values) < LIMIT)
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(_float(value)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WireError(f"expected a number, found {_shown(value)}")
-    return float(value)
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+    if not -LIMIT <= value <= LIMIT:
+        raise WireError(f"expected a number, found {_shown(value)}: too large")
+    return float(value) if not 0 < abs(value) < FINEST else 0.0
 
 
 def _string(value: Any) -> str:

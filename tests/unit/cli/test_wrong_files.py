@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,14 +61,24 @@ def test_a_report_without_a_training(verb: list[str], tmp_path: Path, capsys: py
     assert "to mend it: watch one: trainprobe run" in told
 
 
+EVERY = {"advise": 1, "compare": 1, "report": 1}
 ABSURD: list[tuple[str, object, dict[str, int]]] = [
     ("wall_seconds", 0.0, {"compare": 1}),
-    ("stalls.0.seconds", 1e308, {"compare": 1}),
+    ("wall_seconds", float("nan"), EVERY),
+    ("wall_seconds", True, EVERY),
+    ("stalls.0.seconds", 1e308, EVERY),
     ("stalls.0.seconds", 9e18, {"compare": 1}),
-    ("stalls.0.start", -1e308, {}),
+    ("stalls.0.start", -1e308, EVERY),
+    ("stalls.0.start", -9e18, {}),
+    ("steps.count", 1 << 63, EVERY),
+    ("steps.median_seconds", 1e-320, {}),
     ("ordinary.count", 10**15, {"compare": 1}),
     ("ordinary.seconds", 0.0, {"compare": 1}),
-    ("ordinary.stretches", [1e308] * 32, {"compare": 1}),
+    ("ordinary.fetches", 1e308, EVERY),
+    ("ordinary.fetches", 9e18, {}),
+    ("ordinary.stretches", [1e308] * 32, EVERY),
+    ("ordinary.stretches", [0.0] * 32, {}),
+    ("ordinary.wait_stretches", 10**12, {}),
     ("counters.phase_seconds.idle", -9e18, {"compare": 1}),
     ("memory.pss_peak_bytes", -5, {}),
     ("samples.pss_bytes", [], {}),
@@ -100,6 +111,10 @@ def test_figures_that_no_run_has_are_refused_in_a_line(
     out, err = capsys.readouterr()
     assert (code, err.count("trainprobe: ")) == (codes.get(verb[0], 0), codes.get(verb[0], 0)), err
     assert (not out) == bool(code)
+    assert not re.search(r"\b(inf|nan|Infinity|NaN)\b", out)
+    if codes is EVERY:
+        assert f"runs.0.ranks.0.{where}" in err
+        assert WRITES_ONE in err
 
 
 @pytest.mark.parametrize(

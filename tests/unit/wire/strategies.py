@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trainprobe.model.cells import CELLS, LEAVES
 from trainprobe.model.message import Message
+from trainprobe.wire import codec
 
 # What a file name may hold on Linux: any Unicode, control characters, and bytes that are no Unicode (surrogateescape).
 text = st.text(
@@ -20,7 +21,7 @@ text = st.text(
     max_size=12,
 )
 whole = st.integers(-(1 << 63), (1 << 63) - 1)
-number = st.floats(allow_nan=False, allow_infinity=False)
+number = st.floats(-codec.LIMIT, codec.LIMIT).map(lambda value: value if abs(value) >= codec.FINEST else 0.0)
 scalar = st.one_of(text, whole, number)
 
 

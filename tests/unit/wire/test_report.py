@@ -132,12 +132,23 @@ def test_names_that_are_no_unicode_become_valid() -> None:
         ('{"version": 1, "generated": "now"}', "generated: expected a number"),
         ('{"version": 1, "sources": {"bpf": {"state": 1}}}', "sources.bpf.state: expected text"),
         ("\x00", "not JSON"),
+        ('{"version": 1, "generated": 1e19}', "generated: expected a number, found 1e+19: too large"),
+        ('{"version": 1, "generated": -1e308}', "generated: expected a number, found -1e+308: too large"),
+        ('{"version": 1, "generated": 1%s}' % ("0" * 400), "too large"),
+        ('{"version": 1, "events_lost": 9223372036854775808}', "events_lost: expected a whole number, found 922"),
     ],
 )
 def test_what_is_no_report_is_refused_with_the_place(text: str, where: str) -> None:
     with pytest.raises(WireError) as caught:
         report.decode(text)
     assert where in str(caught.value)
+
+
+def test_what_is_read_can_be_multiplied_and_divided() -> None:
+    """The largest number is 2^63; what is too small to be measured is 0."""
+    assert report.decode('{"version": 1, "generated": 9223372036854775807}').generated == 2**63
+    for small, read in (("1e-18", 1e-18), ("-1e-18", -1e-18), ("1e-19", 0.0), ("-5e-324", 0.0)):
+        assert report.decode(f'{{"version": 1, "generated": {small}}}').generated == read
 
 
 def test_a_later_version_one_may_say_more() -> None:
