@@ -49,7 +49,7 @@ class Viewer:
     folder: Path
 
     def load(self, made: dict[str, Any]) -> None:
-        (self.folder / "trace.json").write_text(perfetto.text(made))
+        (self.folder / "trace.json").write_text(json.dumps(made))
         self.tab.open("about:blank")
         self.tab.open(f"{self.url}/#!/?url={self.url}/trace.json")
         self.tab.wait_for("window.app?.trace?.engine !== undefined", seconds=90)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import json
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from trainprobe.cli.text import text_of
 from trainprobe.model.report import Report
 from trainprobe.text.saying import SaidError, saying
 from trainprobe.views import page, perfetto
+from trainprobe.wire import codec
 from trainprobe.wire import report as wire
 
 FORMATS = ("text", "json", "html", "perfetto")
@@ -36,14 +36,14 @@ def formatted(report: Report, form: str, steps: Rows, *, style: Style, merge: Pa
     if form == "perfetto":
         other = _profile(merge) if merge else None
         made = perfetto.trace(report, steps, None if other is None else perfetto.base_of(other))
-        return perfetto.text(made if other is None else perfetto.merged(made, other))
+        return codec.dumps(made if other is None else perfetto.merged(made, other))
     return text_of(report, style)
 
 
 def _profile(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
-        other = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        other = codec.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise MergeError(saying("{path} cannot be read as a trace: {error}", path=path, error=error)) from None
     if not isinstance(other, dict) or not isinstance(other.get("traceEvents"), list):

@@ -8,7 +8,6 @@ Pure functions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -64,11 +63,7 @@ def merged(ours: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def base_of(other: Mapping[str, Any]) -> int:
     """The base time of a trace, UNIX nanoseconds; 0 for one that counts from 1970 itself (PyTorch before 2.3)."""
     base = other.get("baseTimeNanoseconds", 0)
-    return base if isinstance(base, int) else 0
-
-
-def text(made: Mapping[str, Any]) -> str:
-    return json.dumps(made, separators=(",", ":"), allow_nan=False)
+    return base if isinstance(base, int) and abs(base) <= FARTHEST * NS else 0
 
 
 class _Process:
@@ -160,7 +155,7 @@ def _steps(process: _Process, rows: Sequence[StepRow]) -> None:
 
 def _shares(process: _Process, at: float, before: StepRow | None, states: Mapping[str, float]) -> None:
     """A counter keeps its value until it gets another one: what a step did not do any more is 0."""
-    whole = sum(states.values())
+    whole = sum(states.values()) or 1.0
     gone = before.states if before is not None else {}
     values = {**dict.fromkeys(gone, 0.0), **{state: round(seconds / whole, 4) for state, seconds in states.items()}}
     if values:

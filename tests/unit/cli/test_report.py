@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import math
 import os
 import random
 import re
@@ -119,7 +120,27 @@ def test_a_trace_is_added_to_a_profile_on_its_axis(directory: Path, tmp_path: Pa
         assert first["ts"] / 1e6 + 5 == pytest.approx(reports.START, abs=60)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": 1}', "\x1f\x8bno gzip"])
+@pytest.mark.parametrize("base", [None, 1 << 90, -(10**400), 1.5], ids=["none", "large", "negative", "fraction"])
+def test_what_a_profile_has_that_is_no_number_is_null_in_the_trace(
+    directory: Path, tmp_path: Path, base: float | None
+) -> None:
+    """A base time that no clock has counts from 1970."""
+    profile, both = tmp_path / "profile.json", tmp_path / "both.json"
+    theirs = {"name": "theirs", "ts": math.inf, "args": {"a": math.nan}}
+    told = json.dumps({"baseTimeNanoseconds": base, "traceEvents": [theirs]})
+    profile.write_text(told.replace("Infinity", "1e999"))
+    assert call(directory, "--format", "perfetto", "--merge", str(profile), "-o", str(both)) == 0
+    events = json.loads(both.read_text(), parse_constant=pytest.fail)["traceEvents"]
+    assert events[0] == {"name": "theirs", "ts": None, "args": {"a": None}}
+    [first] = [event for event in events if event["name"] == "startup"][:1]
+    assert first["ts"] / 1e6 == pytest.approx(reports.START, abs=60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"traceEvents": 1}', "\x1f\x8bno gzip", "[" * 100_000],
+    ids=["empty", "list", "object", "number", "cut", "deep"],
+)
 def test_what_is_no_profile_is_not_merged(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:

@@ -75,7 +75,7 @@ def test_saves_that_overlap_have_tracks_of_their_own() -> None:
 def test_any_report_is_a_valid_trace() -> None:
     """Numbers are finite, every event has what the format asks for, hostile names are only names."""
     for report in (reports.stalled(), reports.healthy(), reports.killed(), reports.hostile(), Report()):
-        told = json.loads(perfetto.text(perfetto.trace(report, {})))
+        told = json.loads(json.dumps(perfetto.trace(report, {}), allow_nan=False))
         for event in told["traceEvents"]:
             assert {"ph", "name", "pid", "ts", "args"} <= event.keys()
             assert event["pid"] > 4_194_304, "no process has such a number"
@@ -87,6 +87,14 @@ def test_each_rank_is_a_process_of_its_own() -> None:
     made = perfetto.trace(reports.killed(), {})
     names = [event["args"]["name"] for event in made["traceEvents"] if event["name"] == "process_name"]
     assert names == ["trainprobe: train.py-00000002 rank 0 (pid 60)", "trainprobe: train.py-00000002 rank 1 (pid 61)"]
+
+
+def test_states_that_took_nothing_have_no_share() -> None:
+    report = reports.stalled()
+    key = report.runs[0].key, "0"
+    made = perfetto.trace(report, {key: [StepRow(reports.START, 1.0, 1, 1.0, 1.0, {"compute": 0.0})]})
+    shares = [event["args"] for event in made["traceEvents"] if event["name"] == perfetto.SHARES]
+    assert shares == [{"compute": 0.0}, {"compute": 0.0}]
 
 
 def test_the_shares_stop_where_steps_stop() -> None:
