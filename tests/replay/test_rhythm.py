@@ -92,3 +92,16 @@ def test_without_steps_nothing_is_numbered_by_steps() -> None:
     assert {(stall.first_step, stall.steps) for stall in rank.stalls} == {(0, 0)}
     texts = [advice for stall in rank.stalls for advice in [stall.summary, *stall.advice]]
     assert not [text for text in texts if "steps instead of" in text or "of 2 steps" in text]
+
+
+def _unpaced(frame: Frame) -> Frame:
+    return replace(frame, host=None if frame.host is None else replace(frame.host, pace_ns=0))
+
+
+def test_a_fixed_piece_of_work_that_took_nothing_tells_no_pace() -> None:
+    """Of a training whose steps become longer, and whose backward does not tell the machine's pace."""
+    paced, unpaced = (
+        replay_named("flax_rhythm").runs[0].ranks[0],
+        replay_named("flax_rhythm", _unpaced).runs[0].ranks[0],
+    )
+    assert unpaced.verdict.cause == paced.verdict.cause

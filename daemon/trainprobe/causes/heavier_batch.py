@@ -36,7 +36,7 @@ def grew_alike(window: Window, *forward: Region) -> bool:
     """Whether the backward grew about as much, in proportion, as these regions did."""
     more, before = _growth(window, *forward)
     more_backward, backward = _backward(window)
-    if min(more, before) <= 0 or backward < _LEAST * window.baseline_ns:
+    if min(more, before, backward) <= 0 or backward < _LEAST * window.baseline_ns:
         return False
     return more_backward / backward >= _ALIKE * more / before
 

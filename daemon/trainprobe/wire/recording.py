@@ -9,6 +9,7 @@ from typing import Any
 
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.frame import Frame
+from trainprobe.model.moment import Moment
 from trainprobe.model.report import Host
 from trainprobe.text.saying import saying, word
 from trainprobe.wire import codec, frame
@@ -52,17 +53,21 @@ def read_header(lines: BufferedIOBase) -> Header:
 
 
 def read_frames(lines: BufferedIOBase) -> Iterator[Frame]:
-    """The frames, one at a time. What was cut short ends them, as a last line, or a compressed file whose writer was
-    killed; any other bad line is a WireError."""
-    number = 1
+    """The frames, one at a time, in time order. What was cut short ends them, as a last line, or a compressed file
+    whose writer was killed; any other bad line is a WireError."""
+    number, latest = 1, Moment(-codec.LIMIT, 0)
     while data := _line_or_end(lines):
         number += 1
         try:
-            yield frame.decode(data)
+            found = frame.decode(data)
+            if found.at.monotonic_ns < latest.monotonic_ns:
+                raise WireError(word("it is older than the line before it"))
+            latest = found.at
         except WireError as error:
             if not data.endswith(b"\n"):
                 return
             raise error.within(f"line {number}") from None
+        yield found
 
 
 def _line_or_end(lines: BufferedIOBase) -> bytes:

@@ -48,6 +48,14 @@ def test_a_compressed_recording_without_its_end_is_read_as_far_as_it_goes() -> N
     assert list(recording.read_frames(lines)) == FRAMES
 
 
+def test_a_line_that_is_older_than_the_one_before_it_is_an_error_with_its_number() -> None:
+    header, *lines = recorded().splitlines(keepends=True)
+    again = io.BytesIO(b"".join((header, lines[0], lines[1], lines[1], lines[0], lines[2])))
+    recording.read_header(again)
+    with pytest.raises(WireError, match=r"^line 5: it is older than the line before it$"):
+        list(recording.read_frames(again))
+
+
 def test_a_bad_line_in_the_middle_is_an_error_with_its_number() -> None:
     lines = io.BytesIO(recorded().replace(b'"at"', b'"ta"', 1))
     recording.read_header(lines)

@@ -81,7 +81,7 @@ class Baseline:
         else:
             self.told.append(Ordinary(step.ns, step.made_of.copy(), step.fetches, step.backwards, step.lengths))
         self.steps += step.steps
-        while self.steps - self.told[0].steps >= WINDOW:
+        while len(self.told) > 1 and self.steps - self.told[0].steps >= WINDOW:
             self.steps -= self.told.popleft().steps
         fetches, backwards = step.fetches // step.steps, step.backwards // step.steps
         for ns in step.lengths:

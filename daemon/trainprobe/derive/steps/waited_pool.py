@@ -78,7 +78,7 @@ class WaitedPool:
         """Of what workers did in all steps (``pool``, ns by leaf, in ``worker_ns`` of live workers x time) the part
         that goes with the waits: all of it where the steps wait alike, or where none waits."""
         waited, waited_worker_ns = self._sums()
-        much = MUCH * sum(waited)
+        much = max(0.0, MUCH * sum(waited))
         scale = min((all_ns / ns for all_ns, ns in zip(pool, waited) if ns > much), default=0.0)
         if not scale:
             return list(pool), worker_ns

@@ -178,7 +178,7 @@ class RunState:
         for rank in self.ranks.live:
             if rank.progress.baseline.stands:
                 rank.surroundings.busy.add_sample(host, at_ns)
-            if host.pace_ns is not None:
+            if host.pace_ns:
                 rank.ordinary.growth.trend.add_pace(host.pace_ns)
             event_handlers.add_host_sample(rank, host, at_ns)
 

@@ -70,6 +70,15 @@ def test_files_are_carried_along_but_not_without_end() -> None:
     assert sum(items_of(stretches).values()) == 300 * 40
 
 
+def test_a_baseline_bears_a_step_that_comes_after_the_last() -> None:
+    baseline = Baseline()
+    for stretch in chain([{0: 5}] * (WINDOW + 1)):
+        if baseline.steps == WINDOW:
+            baseline.freeze()
+        baseline.add(Ordinary(5, stretch, 1, 1, (5,)))
+    assert baseline.ns == 5
+
+
 @given(st.lists(st.tuples(st.integers(1, 10**10), st.integers(1, 32)), min_size=1, max_size=2 * WINDOW))
 def test_the_baseline_is_the_median_of_the_last_steps(told: list[tuple[int, int]]) -> None:
     baseline, each = Baseline(), []

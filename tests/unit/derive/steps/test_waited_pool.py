@@ -53,6 +53,12 @@ def test_where_no_step_waits_it_is_what_all_did() -> None:
     assert WaitedPool().of_all([0.0] * LEAVES, 0.0) == ([0.0] * LEAVES, 0.0)
 
 
+def test_what_became_less_is_no_part_of_a_wait() -> None:
+    """A pool that a recording tells in the wrong order."""
+    of_workers = [3.0, *[0.0] * (LEAVES - 1)]
+    assert WaitedPool([-1.0, *[0.0] * (LEAVES - 1)]).of_all(of_workers, 5.0) == (of_workers, 5.0)
+
+
 def test_work_of_steps_that_wait_for_nothing_does_not_count() -> None:
     steps = Steps()
     steps.add_steps(40, 0.6, FILE_READ=1.5, CPU=0.3)
