@@ -60,7 +60,7 @@ def run_readings(run: Run) -> Iterator[Reading]:
     """What belongs to a run as a whole; the labels are those after ``run``."""
     scope = run.memory.get("scope")
     metric = BY_NAME[PREFIX + "memory_used_bytes"]
-    if scope in metric.values["scope"]:
+    if isinstance(scope, str) and scope in metric.values["scope"]:
         yield from _scalar("memory_used_bytes", (scope,), run.memory.get("used_bytes"))
         yield from _scalar("memory_limit_bytes", (scope,), run.memory.get("limit_bytes"))
     for killed in BY_NAME[PREFIX + "oom_kills_total"].values["scope"]:

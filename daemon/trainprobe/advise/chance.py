@@ -11,7 +11,7 @@ from trainprobe.advise.speed import Speeds, computing
 from trainprobe.advise.waits import waits
 from trainprobe.advise.work import Work
 from trainprobe.derive.trend.downsample import ALIKE, independent
-from trainprobe.model.report import Rank
+from trainprobe.model.report import Rank, Stall
 
 SURE, STALLS_SURE, SPEED_SURE = 3.0, 2.5, 2.0
 """Standard errors by which a difference must stand out: of ordinary steps, of what stalls take, of the processors'
@@ -74,13 +74,14 @@ def _spread(rank: Rank, most_alike: float) -> float:
 
 def stalls_error(rank: Rank) -> float:
     """Seconds of a step by which what stalls take may be off by chance."""
-    stalls = sqrt(sum(_stall_error(rank, cause) ** 2 for cause in {stall.cause for stall in rank.stalls}))
-    return STALLS_SURE * stalls / rank.ordinary.count
+    by_cause: dict[str, list[Stall]] = {}
+    for stall in rank.stalls:
+        by_cause.setdefault(stall.cause, []).append(stall)
+    return STALLS_SURE * hypot(*map(_stall_error, by_cause.values())) / rank.ordinary.count
 
 
-def _stall_error(rank: Rank, cause: str) -> float:
+def _stall_error(stalls: Sequence[Stall]) -> float:
     """Of all seconds of a cause's stalls: those that come by a rhythm may be one more or less, others by their root."""
-    stalls = [stall for stall in rank.stalls if stall.cause == cause]
     if any(stall.period is not None for stall in stalls):
         return median(stall.seconds for stall in stalls) / STALLS_SURE
     return sqrt(sum(stall.seconds**2 for stall in stalls))

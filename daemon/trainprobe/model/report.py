@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
 
 from trainprobe.model.dataclass import dataclass
 from trainprobe.model.goodput import Goodput
@@ -507,7 +506,7 @@ class Run:
     ended: float | None = None
     labels: dict[str, str | None] = field(default_factory=dict)
     ranks: list[Rank] = field(default_factory=list)
-    memory: dict[str, Any] = field(default_factory=dict)  # {"used_bytes", "limit_bytes", "scope"}
+    memory: dict[str, int | str | None] = field(default_factory=dict)  # {"used_bytes", "limit_bytes", "scope"}
     oom_kills: dict[str, int] = field(default_factory=dict)  # by whose limit it was: cgroup | host
     totals: RunTotals = field(default_factory=RunTotals)
     attempt: int = 1  # which launch of its job it is, as far as this host and the restart counts tell

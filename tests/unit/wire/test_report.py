@@ -123,6 +123,12 @@ def test_names_that_are_no_unicode_become_valid() -> None:
     assert valid_text("plain é") == "plain é"
 
 
+WITH_MEMORY = (
+    '{"version": 1, "runs": [{"run": "a", "command": [], "user": "", "cwd": "", "started": 0, '
+    '"memory": {"used_bytes": %s}}]}'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [
@@ -132,6 +138,8 @@ def test_names_that_are_no_unicode_become_valid() -> None:
         ('{"version": 1, "generated": "now"}', "generated: expected a number"),
         ('{"version": 1, "sources": {"bpf": {"state": 1}}}', "sources.bpf.state: expected text"),
         ("\x00", "not JSON"),
+        (WITH_MEMORY % "7.5", "runs.0.memory.used_bytes: expected text, found 7.5"),
+        (WITH_MEMORY % ("[" * 500 + "]" * 500), "runs.0.memory.used_bytes: expected text, found list"),
         ('{"version": 1, "generated": 1e19}', "generated: expected a number, found 1e+19: too large"),
         ('{"version": 1, "generated": -1e308}', "generated: expected a number, found -1e+308: too large"),
         ('{"version": 1, "generated": 1%s}' % ("0" * 400), "too large"),
