@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from trainprobe.cli import FAILED, Refusal, published
@@ -24,7 +25,7 @@ def choose(source: str | None, name: str, directory: Path, rank: str = "") -> Ch
     Of several runs the one whose name begins with ``name``; without a name the one that trained most steps.
     Raises Refusal.
     """
-    file = Path(source) if source and (Path(source).exists() or source.endswith(".json")) else None
+    file = Path(source) if source and (os.path.exists(source) or source.endswith(".json")) else None
     try:
         report = published.of_file(file) if file is not None else published.read(directory)
     except Refusal as refusal:

@@ -104,7 +104,7 @@ def act(args: argparse.Namespace) -> int:
 def named(one: Chosen, source: str) -> str:
     of = f" rank {one.rank.name}" if len(one.run.ranks) > 1 else ""
     name = f"{one.run.key}{of}"
-    return inert(f"{name} ({source})" if Path(source).exists() else name)
+    return inert(f"{name} ({source})" if os.path.exists(source) else name)
 
 
 def comparison_lines(made: Comparison, names: list[str], pair: list[Chosen], style: Style) -> Iterator[str]:

@@ -20,6 +20,7 @@ SYSTEM = (
     word("Exec format error"),
     word("Read-only file system"),
     word("File too large"),
+    word("File name too long"),
     word("Operation not permitted"),
     word("Address already in use"),
     word("Cannot assign requested address"),

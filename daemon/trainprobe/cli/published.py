@@ -96,16 +96,11 @@ def kept(state: Path, since: float = 0.0) -> Report | None:
 def _history(state: Path, since: float) -> Iterator[Report]:
     own = state / USERS / f"{os.getuid()}.json"
     folder = state / PUBLISHED / wire_history.RUNS
-    try:
-        paths = [path for path in folder.glob("*.json") if path.stat().st_mtime >= since]
-        if not os.access(folder, os.R_OK):
-            paths = [own]
-    except PermissionError:
-        paths = [own]
-    for path in paths:
+    for path in folder.glob("*.json") if os.access(folder, os.R_OK | os.X_OK) else [own]:
         try:
-            yield decoded(path)
-        except (OSError, WireError):
+            if path is own or path.stat().st_mtime >= since:
+                yield decoded(path)
+        except (OSError, WireError):  # the daemon may have removed it
             continue
 
 

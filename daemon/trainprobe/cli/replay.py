@@ -49,7 +49,7 @@ def act(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise Refusal(FAILED, outputs.reason(error), "" if args.recording.is_file() else WRITES_ONE) from None
+        raise Refusal(FAILED, outputs.reason(error), "" if os.path.isfile(args.recording) else WRITES_ONE) from None
     show(text_of(report, Style.of(sys.stdout, os.environ, args.lang)))
     return OK
 

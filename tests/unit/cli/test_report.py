@@ -279,6 +279,17 @@ def test_since_asks_the_history_beside_the_daemon(directory: Path, capsys: pytes
     assert "healthy" in capsys.readouterr().out
 
 
+def test_a_run_that_leaves_the_history_meanwhile_is_left_out(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The daemon removes the oldest ones when it wants room: their names were listed, and are no more."""
+    keep(directory, reports.healthy())
+    [run] = (directory / "state" / PUBLISHED / history.RUNS).glob("*.json")
+    run.with_name("gone-0badcafe.json").symlink_to("nowhere")
+    assert call(directory, "--since", "9999d") == 0
+    assert "healthy" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_an_owner_reads_his_post_mortem_without_root_and_nobody_elses() -> None:
     with tempfile.TemporaryDirectory(prefix="trainprobe-owner-") as made:

@@ -52,6 +52,14 @@ def test_what_is_no_report(
     assert all(words in told for words in says), told
 
 
+@pytest.mark.parametrize("verb", [*VERBS, ["replay", "{}"]], ids=" ".join)
+@pytest.mark.parametrize("name", ["a" * 300 + ".json", "a/" * 3000 + "it.json"], ids=["name", "path"])
+def test_a_name_that_no_file_can_have(
+    verb: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "File name too long" in refused(verb, tmp_path / name, capsys)
+
+
 @pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
 def test_a_report_without_a_training(verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "it.json"
