@@ -63,7 +63,7 @@ def errors() -> Sequence[Error]:
             own[name] = _text(value, own)
     best: dict[tuple[str, str], str] = {}
     for path, tree in trees.items():
-        part = next((name for begin, name in PARTS if begin in str(path)), "")
+        part = next((name for begin, name in PARTS if begin in str(path.relative_to(ROOT))), "")
         for text, remedy in _of(tree, _known(tree, path, constants)) if part else ():
             known = best.get((part, text), "")
             best[part, text] = known or remedy
