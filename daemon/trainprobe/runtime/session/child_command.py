@@ -66,8 +66,11 @@ class Launched:
 def original_environment() -> dict[bytes, bytes]:
     """The environment that we were started with: Python itself adds LC_CTYPE in the C locale (PEP 538). Without what
     has no name, which its execve refuses."""
-    with open("/proc/self/environ", "rb") as file:
-        entries = file.read().split(b"\0")
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except PermissionError:  # an interpreter with capabilities of its own
+        return dict(os.environb)
     return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if name and equals}
 
 
