@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 
 MMAP_BYTES = 128 << 10
 """Blocks of this size go back to the kernel when they are freed. Left alone, glibc raises it to the largest one seen,
 and the texts of big reports come to lie between small blocks that stay."""
 TOP_BYTES = 1 << 20
 """Free at the heap's end until it is given back at once: what a report takes and frees needs no system calls."""
+GROWN_BYTES = 1 << 20
+"""More than after the last time: else there is not enough to be given back."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 _RAW, _MEM, _OBJ = range(3)  # PyMemAllocatorDomain, cpython/pymem.h
 
@@ -52,12 +55,26 @@ def _leave_arenas() -> None:
         python.PyMem_SetAllocator(domain, ctypes.byref(own))
 
 
-def give_back() -> None:
-    """Return free pages between those in use; takes some milliseconds.
+class Excess:
+    """What this process takes beyond what it needs."""
 
-    Only a full collection lets go of the dead tuples that CPython keeps to use again, after a peak two thousand of each
-    length up to twenty, strewn over the heap (Objects/tupleobject.c)."""
-    gc.collect()
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        library.malloc_trim(0)
+    def __init__(self) -> None:
+        self._needed = 0
+
+    def give_back(self) -> None:
+        """Return free pages between those in use, where there may be some; takes some milliseconds.
+
+        Only a full collection lets go of the dead tuples that CPython keeps to use again, after a peak two thousand of
+        each length up to twenty, strewn over the heap (Objects/tupleobject.c)."""
+        if _resident_bytes() < self._needed + GROWN_BYTES:
+            return
+        gc.collect()
+        library = ctypes.CDLL(None)
+        if hasattr(library, "malloc_trim"):
+            library.malloc_trim(0)
+        self._needed = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

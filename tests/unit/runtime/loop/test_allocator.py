@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+OURS, GIVEN_BACK = "allocator.limit_arenas()", "allocator.Excess().give_back()"
 GROWN = """
 import ctypes, threading
 from trainprobe.runtime.loop import allocator
@@ -42,7 +43,7 @@ def grown(first: str, then: str) -> int:
 
 def test_what_was_freed_goes_back_though_something_above_it_stays() -> None:
     kept = grown("pass", "pass")
-    left = grown("allocator.limit_arenas()", "allocator.give_back()")
+    left = grown(OURS, GIVEN_BACK)
     assert kept > 16_000_000
     assert left < 4_000_000
 
@@ -74,7 +75,7 @@ def scattered(first: str, then: str) -> int:
 
 def test_of_small_objects_too_only_the_pages_of_those_in_use_stay() -> None:
     kept = scattered("pass", "pass")
-    left = scattered("allocator.limit_arenas()", "allocator.give_back()")
+    left = scattered(OURS, GIVEN_BACK)
     assert kept > 20_000_000
     assert left < 5_000_000
 
@@ -82,7 +83,7 @@ def test_of_small_objects_too_only_the_pages_of_those_in_use_stay() -> None:
 def test_an_allocator_that_somebody_chose_stays() -> None:
     for chosen in ("malloc", "debug"):
         subprocess.run(
-            [sys.executable, "-c", SMALL.format(first="allocator.limit_arenas()", then="allocator.give_back()")],
+            [sys.executable, "-c", SMALL.format(first=OURS, then=GIVEN_BACK)],
             env={**os.environ, "PYTHONMALLOC": chosen}, check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -100,7 +101,7 @@ before = resident()
 passing = [(tuple([number] * length), bytes(700)) for number in range(2000) for length in range(1, 20)]
 assert resident() - before > 30_000_000
 del passing
-allocator.give_back()
+allocator.Excess().give_back()
 print(resident() - before)
 """
 
@@ -108,3 +109,20 @@ print(resident() - before)
 def test_dead_tuples_that_python_keeps_hold_no_pages() -> None:
     left = int(subprocess.run([sys.executable, "-c", PEAK], capture_output=True, check=True, text=True).stdout)
     assert left < 4_000_000
+
+
+def test_what_has_not_grown_costs_no_search() -> None:
+    looked = """
+import gc
+from trainprobe.runtime.loop import allocator
+
+found = []
+gc.callbacks.append(lambda phase, info: found.append(info["generation"]) if phase == "stop" else None)
+excess = allocator.Excess()
+for _ in range(5):
+    excess.give_back()
+grown = b"x" * (3 << 20)
+excess.give_back()
+print(found.count(2))
+"""
+    assert int(subprocess.run([sys.executable, "-c", looked], capture_output=True, check=True, text=True).stdout) == 2
