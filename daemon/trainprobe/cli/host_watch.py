@@ -100,7 +100,7 @@ class HostWatch:
         self._notifier = Notifier.of_environment()
         self._signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         self._loop = Loop()
-        self._excess = allocator.Excess()
+        self._heap = allocator.Heap()
         self._listens = False
         self._watchdog_ns = self._give_back_ns = 0
         self._close_record: Callable[[], object] = lambda: None
@@ -143,7 +143,7 @@ class HostWatch:
         now = clock.now().monotonic_ns
         if now >= self._give_back_ns:
             self._give_back_ns = now + GIVE_BACK_NS
-            self._excess.give_back()
+            self._heap.give_back()
         if self._notifier.watchdog_ns and now >= self._watchdog_ns:
             self._watchdog_ns = now + self._notifier.watchdog_ns
             self._notifier.notify("WATCHDOG=1")

@@ -55,8 +55,8 @@ def _leave_arenas() -> None:
         python.PyMem_SetAllocator(domain, ctypes.byref(own))
 
 
-class Excess:
-    """What this process takes beyond what it needs."""
+class Heap:
+    """Of this process: what was freed in it, and is still its own."""
 
     def __init__(self) -> None:
         self._needed = 0

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-OURS, GIVEN_BACK = "allocator.limit_arenas()", "allocator.Excess().give_back()"
+OURS, GIVEN_BACK = "allocator.limit_arenas()", "allocator.Heap().give_back()"
 GROWN = """
 import ctypes, threading
 from trainprobe.runtime.loop import allocator
@@ -101,7 +101,7 @@ before = resident()
 passing = [(tuple([number] * length), bytes(700)) for number in range(2000) for length in range(1, 20)]
 assert resident() - before > 30_000_000
 del passing
-allocator.Excess().give_back()
+allocator.Heap().give_back()
 print(resident() - before)
 """
 
@@ -118,11 +118,11 @@ from trainprobe.runtime.loop import allocator
 
 found = []
 gc.callbacks.append(lambda phase, info: found.append(info["generation"]) if phase == "stop" else None)
-excess = allocator.Excess()
+heap = allocator.Heap()
 for _ in range(5):
-    excess.give_back()
+    heap.give_back()
 grown = b"x" * (3 << 20)
-excess.give_back()
+heap.give_back()
 print(found.count(2))
 """
     assert int(subprocess.run([sys.executable, "-c", looked], capture_output=True, check=True, text=True).stdout) == 2
