@@ -8,7 +8,10 @@ place, and the map ``ledger_spare`` names it.
 from __future__ import annotations
 
 import mmap
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from ctypes import c_uint32, sizeof
+from typing import overload
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.load.loader import Loaded
@@ -16,6 +19,7 @@ from trainprobe.bpf.load.loader import Loaded
 TRIES = 16  # spare places that are asked for one that is free
 MANY = 128  # ledgers to be read in the kernel's own memory
 _STRIDE = -(-sizeof(abi.Ledger) // 8) * 8  # an array's entries begin at multiples of eight bytes
+_TID, _TID_AT = struct.Struct("=I"), abi.Ledger.tid.offset
 
 
 class Ledgers:
@@ -54,15 +58,13 @@ class Ledgers:
         self._spare.delete(c_uint32(tid))
         self._owners.delete(c_uint32(place))
 
-    def entries(self) -> list[tuple[int, abi.Ledger]]:
+    def entries(self) -> Sequence[tuple[int, abi.Ledger]]:
         """All of them, by thread id; what comes and goes meanwhile may be missed."""
-        owners = self._owners.entries()
-        if len(owners) < MANY:
-            found = [(tid.value, self._at.get(place)) for place, tid in owners]
-        else:
+        owners = [(tid.value, place.value) for place, tid in self._owners.entries()]
+        if len(owners) >= MANY:
             with mmap.mmap(self._descriptor, abi.LEDGERS * _STRIDE, prot=mmap.PROT_READ) as memory:
-                read = abi.Ledger.from_buffer_copy
-                found = [(tid.value, read(memory, place.value * _STRIDE)) for place, tid in owners]
+                return ManyLedgers(memory[:], owners)
+        found = [(tid, self._at.get(c_uint32(place))) for tid, place in owners]
         return [(tid, ledger) for tid, ledger in found if ledger is not None and ledger.tid == tid]
 
     def _place(self, tid: int) -> int | None:
@@ -86,3 +88,32 @@ class Ledgers:
                 self._spare.put(c_uint32(tid), c_uint32(place))
                 return place
         return None
+
+
+class ManyLedgers(Sequence[tuple[int, abi.Ledger]]):
+    """As they were at one time, each made where it is looked at: thousands of 2 KB at a time, strewn over the heap,
+    would leave it in holes."""
+
+    def __init__(self, data: bytes, owners: Iterable[tuple[int, int]]) -> None:
+        """``data``: all places; ``owners``: thread ids with their places, where the ledger may be another's by now."""
+        self._data = data
+        self._found = [
+            (tid, place) for tid, place in owners if _TID.unpack_from(data, place * _STRIDE + _TID_AT)[0] == tid
+        ]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[tuple[int, abi.Ledger]]:
+        return map(self._made, self._found)
+
+    @overload
+    def __getitem__(self, number: int) -> tuple[int, abi.Ledger]: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[tuple[int, abi.Ledger]]: ...
+    def __getitem__(self, number: int | slice) -> tuple[int, abi.Ledger] | list[tuple[int, abi.Ledger]]:
+        return [*self][number] if isinstance(number, slice) else self._made(self._found[number])
+
+    def _made(self, found: tuple[int, int]) -> tuple[int, abi.Ledger]:
+        tid, place = found
+        return tid, abi.Ledger.from_buffer_copy(self._data, place * _STRIDE)

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from ctypes import c_uint32
 from dataclasses import replace
+from itertools import chain
 
 from trainprobe.bpf import abi
 from trainprobe.bpf.load.loader import Loaded
@@ -26,7 +28,7 @@ class OpenFiles:
         self._calls = loaded.map("calls", c_uint32, abi.CallRecord)  # of threads without a ledger
         self._ledgers = ledgers
         self._paths = paths
-        self._just_read: list[tuple[int, abi.Ledger]] = []
+        self._just_read: Sequence[tuple[int, abi.Ledger]] = ()
         self._late: list[FileEvent] = []
         self._of: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)  # by process: device, inode
         self._ended: set[int] = set()  # processes, since the last ``read``
@@ -66,9 +68,9 @@ class OpenFiles:
         late, self._late = self._late, []
         return late
 
-    def take_ledgers(self) -> list[tuple[int, abi.Ledger]]:
+    def take_ledgers(self) -> Sequence[tuple[int, abi.Ledger]]:
         """All ledgers: those that ``read`` has just read for the calls in flight, if it did."""
-        ledgers, self._just_read = self._just_read or self._ledgers.entries(), []
+        ledgers, self._just_read = self._just_read or self._ledgers.entries(), ()
         return ledgers
 
     def end_of(self, pid: int, at_ns: int) -> list[FileEvent]:
@@ -91,7 +93,7 @@ class OpenFiles:
     def _flights(self) -> dict[_File, abi.CallRecord]:
         """The write-class calls in flight, of each file the one that has lasted longest."""
         self._just_read = self._ledgers.entries()
-        calls = [ledger.flying for _, ledger in self._just_read] + [call for _, call in self._calls.entries()]
+        calls = chain((ledger.flying for _, ledger in self._just_read), (call for _, call in self._calls.entries()))
         flying = [call for call in calls if call.number and call.key.ino and call.kind in _WRITING]
         flying.sort(key=lambda call: -call.at)
         return {(call.key.tgid, call.key.dev, call.key.ino): call for call in flying}
