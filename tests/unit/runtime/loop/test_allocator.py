@@ -35,10 +35,14 @@ print(resident() - before)
 """
 
 
+def printed(script: str) -> int:
+    """The number that it prints, in an interpreter of its own."""
+    return int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout)
+
+
 def grown(first: str, then: str) -> int:
     """Bytes that a thread's 32 MB leave behind, all but a block of which it freed."""
-    script = GROWN.format(first=first, then=then)
-    return int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout)
+    return printed(GROWN.format(first=first, then=then))
 
 
 def test_what_was_freed_goes_back_though_something_above_it_stays() -> None:
@@ -69,8 +73,7 @@ print(resident() - before)
 
 def scattered(first: str, then: str) -> int:
     """Bytes that half a million tuples leave behind, one in a thousand of which stays."""
-    script = SMALL.format(first=first, then=then)
-    return int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout)
+    return printed(SMALL.format(first=first, then=then))
 
 
 def test_of_small_objects_too_only_the_pages_of_those_in_use_stay() -> None:
@@ -107,7 +110,7 @@ print(resident() - before)
 
 
 def test_dead_tuples_that_python_keeps_hold_no_pages() -> None:
-    left = int(subprocess.run([sys.executable, "-c", PEAK], capture_output=True, check=True, text=True).stdout)
+    left = printed(PEAK)
     assert left < 4_000_000
 
 
@@ -125,4 +128,4 @@ grown = b"x" * (3 << 20)
 heap.give_back()
 print(found.count(2))
 """
-    assert int(subprocess.run([sys.executable, "-c", looked], capture_output=True, check=True, text=True).stdout) == 2
+    assert printed(looked) == 2
